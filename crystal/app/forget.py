@@ -11,7 +11,7 @@ from crystal.app.capture import LOCK_SECONDS, drain_late, run_capture
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, now_ms
 from crystal.app.mirror import open_mirror
-from crystal.app.relay_links import device_link, link_to_home, relay_keys
+from crystal.app.relay_links import device_link, relay_keys
 from crystal.app.search import prepare_search
 from crystal.app.session_context import refresh
 from crystal.app.vault_files import write_after_forgetting
@@ -190,7 +190,7 @@ def _links(machine: Machine) -> dict[int, Link]:
     Those to former homes are among them where their keys are still here.
     """
     keys, home = relay_keys(machine), home_peer(machine.store)
-    links = {peer.id: link_to_home(peer, keys) for peer in all_peers(machine.store, "home")}
+    links = {peer.id: keys.link_to_home(peer) for peer in all_peers(machine.store, "home")}
     return {
         ident: link
         for ident, link in links.items()

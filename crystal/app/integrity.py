@@ -191,11 +191,11 @@ def mend_memory(progress: Callable[[int], None]) -> RepairResult:
             mended = _mend_in_place()
             if not any(fault.kind in IN_DATABASE for fault in mended.proof.faults):
                 return mended
-    rebuilt = rebuild_database(config, progress)
+    missing, kept = rebuild_database(config, progress)
     mended = _mend_in_place()
     with open_machine() as machine:
         back = what_is_there(machine.store)
-    return replace(mended, back=tuple(back), missing=rebuilt.missing, kept=rebuilt.kept)
+    return replace(mended, back=tuple(back), missing=tuple(missing), kept=kept)
 
 
 def _mend_in_place() -> RepairResult:

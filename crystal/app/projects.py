@@ -11,7 +11,6 @@ from crystal.config.paths import refused
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.capture import Project
 from crystal.model.granted import GrantedProject
-from crystal.model.named_tuple import NamedTuple
 from crystal.model.repository_address import repository_identity
 from crystal.store import Store
 from crystal.store.capture import projects
@@ -22,20 +21,6 @@ from crystal.transcript.project import MARKER_FILE, find_project, first_commit
 
 MAX_NAME_CHARS = 100
 CONTROL_CHARS = frozenset(map(chr, range(32)))
-
-
-class ProjectChange(NamedTuple):
-    """Result of a change of projects.
-
-    Attributes:
-        name: What the project is called now.
-        folders: Number of its folders.
-        sessions: Number of sessions that began in it.
-    """
-
-    name: str
-    folders: int
-    sessions: int
 
 
 def find_home(stores: Sequence[Store], folder: str) -> tuple[str, str] | None:
@@ -56,8 +41,8 @@ def known_folder(stores: Sequence[Store], folder: str) -> str:
     return next((root for root, _ in filter(None, moved)), folder)
 
 
-def rename_project(store: Store, wanted: str, name: str) -> ProjectChange:
-    """Give a project another name.
+def rename_project(store: Store, wanted: str, name: str) -> projects.KnownProject:
+    """Give a project another name, and return it.
 
     Raises:
         UsageError: The name cannot be used, or another project has it.
@@ -71,11 +56,11 @@ def rename_project(store: Store, wanted: str, name: str) -> ProjectChange:
         raise UsageError(f"a project {name!r} already exists", hint=hint)
     with store.transaction():
         projects.rename(store, found.rows, name)
-    return _change(store, found.rows[0])
+    return _with_row(store, found.rows[0])
 
 
-def join_projects(store: Store, wanted: str, into: str) -> ProjectChange:
-    """Make one project of two: everything of the first belongs to the second from now on.
+def join_projects(store: Store, wanted: str, into: str) -> projects.KnownProject:
+    """Make one project of two: everything of the first belongs to the second from now on. Return it.
 
     Raises:
         UsageError: They are one project already.
@@ -87,11 +72,11 @@ def join_projects(store: Store, wanted: str, into: str) -> ProjectChange:
     identity = second.identity or f"joined:{os.urandom(8).hex()}"
     with store.transaction():
         projects.join(store, first.rows, second.rows, second.name, identity)
-    return _change(store, second.rows[0])
+    return _with_row(store, second.rows[0])
 
 
-def split_project(store: Store, folder: str) -> ProjectChange:
-    """Take a folder out of the project that a person joined it to.
+def split_project(store: Store, folder: str) -> projects.KnownProject:
+    """Take a folder out of the project that a person joined it to, and return its own.
 
     Raises:
         NotFoundError: Nobody joined this folder to another project.
@@ -103,7 +88,7 @@ def split_project(store: Store, folder: str) -> ProjectChange:
     found = [_found_alone(cwd) for cwd in projects.folders_of(store, rows)]
     with store.transaction():
         projects.split(store, rows, found)
-    return _change(store, rows[0])
+    return _with_row(store, rows[0])
 
 
 def mark_folder(folder: str) -> tuple[Path, bool]:
@@ -190,9 +175,8 @@ def _is_ambiguous(wanted: str, found: Sequence[projects.KnownProject]) -> UsageE
     return UsageError(f"{len(found)} projects are called {wanted!r}", hint=f"name one by its folder: {places}")
 
 
-def _change(store: Store, row: int) -> ProjectChange:
-    one = next(one for one in projects.known_projects(store) if row in one.rows)
-    return ProjectChange(one.name, len(one.folders), one.sessions)
+def _with_row(store: Store, row: int) -> projects.KnownProject:
+    return next(one for one in projects.known_projects(store) if row in one.rows)
 
 
 def _found_alone(cwd: str) -> Project:

@@ -8,7 +8,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.app.capture import LOCK_SECONDS
@@ -36,14 +35,6 @@ _FILES = ("-wal", "-shm", "-journal", "")
 """Suffixes of the files of a database, its own last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """Result of a rebuild: ``missing`` is for people, ``kept`` is the path of the old file."""
-
-    missing: tuple[str, ...]
-    kept: Path | None
-
-
 def why_rebuild(places: Places) -> str | None:
     """Return why the database must be rebuilt, None if it can be repaired in place.
 
@@ -64,11 +55,14 @@ def archive_bytes() -> int:
     return sum(path.stat().st_size for path in archives_of(default_paths()))
 
 
-def rebuild_database(config: Config, progress: Callable[[int], None]) -> Rebuilt:
+def rebuild_database(config: Config, progress: Callable[[int], None]) -> tuple[list[str], Path | None]:
     """Make a new database from what can be read of the old one, the records beside the archive, and the archive.
 
     Nothing is changed until the new file is complete; then the old one is renamed and replaced. After a kill the next
     call starts over, or only does the last step.
+
+    Returns:
+        What is missing, in words, and the path of the old file.
     """
     places = config.places
     make_private_dir(places.data_dir)
@@ -77,7 +71,7 @@ def rebuild_database(config: Config, progress: Callable[[int], None]) -> Rebuilt
             locks.enter_context(wait_lock(places.data_dir / name, seconds=LOCK_SECONDS))
         missing = [] if _is_made(places) else _make(config, progress)
         kept = _take_place(places)
-    return Rebuilt(tuple(missing), kept)
+    return missing, kept
 
 
 def _is_made(places: Places) -> bool:

@@ -11,12 +11,13 @@ from typing import Literal, cast
 from crystal.app.context import Machine, this_home
 from crystal.credentials.api_keys import KeyCommand, run_key_command
 from crystal.errors import NotConfiguredError
+from crystal.store import Store
 from crystal.store.sync.relay_peers import Peer, all_peers, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.envelope.link import LinkKeys, link_keys
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.places import Choice, KeyPlaces, read_key, read_old_keys, read_token
+from crystal.sync.keys.places import Choice, KeyPlaces
 from crystal.sync.opening import Sender
 from crystal.sync.sending import Link
 
@@ -54,6 +55,34 @@ class Keyring:
         secret = self.secret(device_id, generation)
         return None if secret is None else link_keys(secret, direction)
 
+    def link_to_home(self, peer: Peer) -> Link:
+        """Return the link to home with these keys."""
+        return Link(peer, lambda generation: self.link(peer.device_id, generation, "up"), peer.up_prefix, os.urandom)
+
+    def keys_from_home(self, peer: Peer) -> dict[bytes, LinkKeys]:
+        """Return the keys that home may seal with, by key id: of the previous, current and next generation."""
+        generations = range(max(1, peer.generation - 1), peer.generation + 2)
+        links = (self.link(peer.device_id, generation, "down") for generation in generations)
+        return {link.key_id: link for link in links if link is not None}
+
+    def link_to_device(self, peer: Peer) -> Link:
+        """Return the link to a device; during a rotation, with the keys that the device is known to have."""
+        certain = replace(peer, generation=peer.accepted_from)
+        return Link(certain, lambda number: self.link(peer.device_id, number, "down"), peer.down_prefix, os.urandom)
+
+    def senders(self, store: Store) -> dict[bytes, Sender]:
+        """Return who may have sealed uploaded blobs, by key id; revoked devices too, so that they can be named."""
+        found: dict[bytes, Sender] = {}
+        for peer in all_peers(store, "device"):
+            # Some generations ahead: a home restored from a backup does not know the rotations that it began.
+            for generation in range(max(1, peer.accepted_from - 3), peer.generation + 4):
+                link = self.link(peer.device_id, generation, "up")
+                if link is None:
+                    continue
+                refused = "revoked" if peer.revoked_at else "old-key" if generation < peer.accepted_from else None
+                found[link.key_id] = Sender(peer, generation, link, refused)
+        return found
+
 
 def key_places(machine: Machine) -> KeyPlaces:
     """Return where this machine keeps the relay's key and token."""
@@ -75,7 +104,7 @@ def relay_keys(machine: Machine) -> Keyring:
         NotConfiguredError: The place where they should be fails.
     """
     places = key_places(machine)
-    return Keyring((read_key(places).key, *read_old_keys(places)))
+    return Keyring((places.read_key().key, *places.read_old_keys()))
 
 
 def relay_client(machine: Machine) -> RelayClient:
@@ -84,7 +113,7 @@ def relay_client(machine: Machine) -> RelayClient:
     Raises:
         NotConfiguredError: No relay is set, or its token is missing.
     """
-    return client_at(machine, relay_address(machine), read_token(key_places(machine)).reveal())
+    return client_at(machine, relay_address(machine), key_places(machine).read_token().reveal())
 
 
 def opened_relay(machine: Machine, client: RelayClient | None) -> contextlib.AbstractContextManager[RelayClient]:
@@ -110,9 +139,6 @@ def client_at(machine: Machine, url: str, token: str | None) -> RelayClient:
     return RelayClient(url, token, ca_file=Path(ca) if ca else None, allow_insecure=machine.config.relay_insecure_http)
 
 
-# ---------------------------------------------------------------------------------------------------------- a device
-
-
 def device_link(machine: Machine) -> Link | None:
     """Return the link to home, None if this machine has none. Keys are read when first used.
 
@@ -120,39 +146,4 @@ def device_link(machine: Machine) -> Link | None:
         NotConfiguredError: The key cannot be read.
     """
     peer = home_peer(machine.store)
-    return None if peer is None else link_to_home(peer, relay_keys(machine))
-
-
-def link_to_home(peer: Peer, keys: Keyring) -> Link:
-    """Return the link to home with these keys."""
-    return Link(peer, lambda generation: keys.link(peer.device_id, generation, "up"), peer.up_prefix, os.urandom)
-
-
-def keys_from_home(peer: Peer, keys: Keyring) -> dict[bytes, LinkKeys]:
-    """Return the keys that home may seal with for this device, by key id: previous, current and next generation."""
-    generations = range(max(1, peer.generation - 1), peer.generation + 2)
-    links = (keys.link(peer.device_id, generation, "down") for generation in generations)
-    return {link.key_id: link for link in links if link is not None}
-
-
-# ---------------------------------------------------------------------------------------------------------- home
-
-
-def link_to_device(peer: Peer, keys: Keyring) -> Link:
-    """Return the link to a device; during a rotation, with the keys that the device is known to have."""
-    certain = replace(peer, generation=peer.accepted_from)
-    return Link(certain, lambda generation: keys.link(peer.device_id, generation, "down"), peer.down_prefix, os.urandom)
-
-
-def senders(machine: Machine, keys: Keyring) -> dict[bytes, Sender]:
-    """Return who may have sealed uploaded blobs, by key id; revoked devices too, so that they can be named."""
-    found: dict[bytes, Sender] = {}
-    for peer in all_peers(machine.store, "device"):
-        # Some generations ahead: a home restored from a backup does not know the rotations that it began.
-        for generation in range(max(1, peer.accepted_from - 3), peer.generation + 4):
-            link = keys.link(peer.device_id, generation, "up")
-            if link is None:
-                continue
-            refused = "revoked" if peer.revoked_at else "old-key" if generation < peer.accepted_from else None
-            found[link.key_id] = Sender(peer, generation, link, refused)
-    return found
+    return None if peer is None else relay_keys(machine).link_to_home(peer)

@@ -3,34 +3,12 @@
 import json
 
 from crystal.app.context import Machine
-from crystal.model.named_tuple import NamedTuple
-from crystal.store.forget.forgotten_rows import counts_before
 from crystal.store.notes import read_note, write_note
 
 DAY_MS = 24 * 60 * 60 * 1000
 MAX_LEAP_MS = 7 * DAY_MS
 NOTE = "retention"
 """Name of the note with the setting as it was last seen and the time of its next run, ms."""
-
-
-class RetentionPreview(NamedTuple):
-    """Messages that a retention would forget now.
-
-    Attributes:
-        messages: Number of messages.
-        sessions: Number of sessions that they are from.
-        first_at: Time of the oldest one, ms since the epoch.
-    """
-
-    messages: int
-    sessions: int
-    first_at: int | None
-
-
-def preview_retention(machine: Machine, days: int) -> RetentionPreview:
-    """Return what a retention of ``days`` would forget now. Changes nothing."""
-    messages, sessions, first_at = counts_before(machine.store, machine.now() - days * DAY_MS)
-    return RetentionPreview(messages, sessions, first_at)
 
 
 def apply_retention(machine: Machine) -> int:

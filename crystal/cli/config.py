@@ -110,17 +110,19 @@ def _items_in(path: Path, key: str) -> list[Any]:
 
 def _say_what_goes(days: int) -> None:
     """Print what a retention period will forget, and how to preview or undo it."""
-    from crystal.app.retention import preview_retention
+    from crystal.app.retention import DAY_MS
+    from crystal.store.forget.forgotten_rows import counts_before
 
     try:
         with open_reader() as machine:
-            found, role = preview_retention(machine, days), machine.config.role
+            messages, sessions = counts_before(machine.store, machine.now() - days * DAY_MS)
+            role = machine.config.role
     except NotConfiguredError:
         return
     if role == "device":
         note("this machine is a device: set it on the home machine")
         return
-    counts = f"{count_words(found.messages, 'message')} of {count_words(found.sessions, 'session')}"
+    counts = f"{count_words(messages, 'message')} of {count_words(sessions, 'session')}"
     print(f"{counts} would be forgotten now; memories stay")
     print("deletion begins in a day, for good and on every machine")
     print(f"to see them: crystal forget --before {days}d --keep-memories --dry-run")

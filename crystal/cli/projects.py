@@ -9,14 +9,7 @@ from typing import Annotated
 import typer
 
 from crystal.app.context import open_kept_machine, open_reader
-from crystal.app.projects import (
-    ProjectChange,
-    join_projects,
-    mark_folder,
-    note_marked,
-    rename_project,
-    split_project,
-)
+from crystal.app.projects import join_projects, mark_folder, note_marked, rename_project, split_project
 from crystal.cli.json_output import answer, json_row
 from crystal.cli.options import AsJson, argument
 from crystal.cli.render import Look, cells, clipped, count_words, look_of, note, one_line, padded, say
@@ -50,7 +43,7 @@ def list_projects(context: typer.Context, *, as_json: AsJson = False) -> None:
 def rename(project: Name, name: Annotated[str, argument("Its new name.", "NAME", show_default=False)]) -> None:
     """Give a project another name. It applies to past sessions, too."""
     with open_kept_machine() as machine:
-        _say_change(rename_project(machine.store, project, name))
+        _say_changed(rename_project(machine.store, project, name))
 
 
 @commands.command("join", short_help="Make one project of two, as after a move.")
@@ -60,14 +53,14 @@ def join(
 ) -> None:
     """Make one project of two, for example after a folder was moved. `crystal projects split` undoes it."""
     with open_kept_machine() as machine:
-        _say_change(join_projects(machine.store, project, into))
+        _say_changed(join_projects(machine.store, project, into))
 
 
 @commands.command("split")
 def split(folder: Folder) -> None:
     """Separate a folder from the project that it was joined to."""
     with open_kept_machine() as machine:
-        _say_change(split_project(machine.store, folder))
+        _say_changed(split_project(machine.store, folder))
 
 
 @commands.command("mark", short_help="Let a folder without git keep its project when moved.")
@@ -84,9 +77,9 @@ def mark(
     say(f"{path} {'is written' if is_new else 'is there already'}: the folder may be moved and renamed")
 
 
-def _say_change(change: ProjectChange) -> None:
-    counts = f"{count_words(change.folders, 'folder')}, {count_words(change.sessions, 'session')}"
-    say(f"project {one_line(change.name)}: {counts}")
+def _say_changed(one: KnownProject) -> None:
+    counts = f"{count_words(len(one.folders), 'folder')}, {count_words(one.sessions, 'session')}"
+    say(f"project {one_line(one.name)}: {counts}")
 
 
 def _lines(found: list[KnownProject], now: int, look: Look) -> list[str]:

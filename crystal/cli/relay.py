@@ -24,7 +24,7 @@ from crystal.sync.client import RelayClient
 from crystal.sync.envelope.link import link_keys
 from crystal.sync.keys.derive import shared_prefix
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.places import KEY, place_of, read_key, write_key
+from crystal.sync.keys.places import KEY
 
 if TYPE_CHECKING:  # the commands that send and fetch import this themselves
     from crystal.app.sync.home import PollOutcome
@@ -259,9 +259,9 @@ def key(
 
 def _describe(machine: Machine, *, as_json: bool) -> None:
     places = key_places(machine)
-    found = read_key(places)
+    found = places.read_key()
     key, ident = found.key, _key_id(found.key)
-    facts: dict[str, Any] = {"place": place_of(places, KEY), "source": found.source, "kind": key.kind, "id": ident}
+    facts: dict[str, Any] = {"place": places.place_of(KEY), "source": found.source, "kind": key.kind, "id": ident}
     facts |= {**json_row(key, "device_id", "generation"), "note": found.note}
     what = "root: it opens everything" if key.kind == "root" else f"of this device, generation {key.generation}"
     rows = (("kept in", found.source), ("kind", what), ("key id", ident))
@@ -300,7 +300,7 @@ def _restore(machine: Machine, *, over: bool) -> None:
         hint = "to become home with the paper key: crystal promote --paper-key"
         raise NotConfiguredError("this machine is a device, and the root belongs to home", hint=hint)
     restored = RelayKey("root", parse_paper(relay_pairing.read_all("the 24 words, then an empty line: ")))
-    written = write_key(key_places(machine), restored, replace=over)
+    written = key_places(machine).write_key(restored, replace=over)
     say(f"the root key is in {one_line(written.source)}, key id {_key_id(restored)}")
     if written.backup:
         note(f"the key that was there is in {written.backup}")

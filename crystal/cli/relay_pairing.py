@@ -19,7 +19,7 @@ from crystal.sync.address import is_loopback, parse_address
 from crystal.sync.errors import NotAtRelayError
 from crystal.sync.keys.bundle import OFFLINE_PREFIX
 from crystal.sync.keys.forms import parse_key
-from crystal.sync.keys.places import KeyMissingError, RelayToken, read_key, read_token
+from crystal.sync.keys.places import KeyMissingError, RelayToken
 
 if TYPE_CHECKING:  # imports SPAKE2, which only pairing needs
     from crystal.app.sync.pair_device import Invitation, Joined
@@ -199,8 +199,8 @@ def _join_shared(machine: Machine, relay: str | None, name: str | None, *, over:
     places = key_places(machine)
     key, token, is_complete = None, None, False
     with contextlib.suppress(KeyMissingError):
-        read_key(places)
-        read_token(places)
+        places.read_key()
+        places.read_token()
         is_complete = True
     if not is_complete or over:
         words = read_all("root key and token, a line each, then an empty line: ").split()

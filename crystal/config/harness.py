@@ -92,20 +92,17 @@ class Harness(NamedTuple):
 
 def user_data(name: str) -> dict[str, str]:
     """Return the folder in which desktop programs keep their users' data, by system."""
-    return {
-        "linux": f".config/{name}",
-        "darwin": f"Library/Application Support/{name}",
-        "win32": f"AppData/Roaming/{name}",
-    }
+    return _by_system(name, ".config", "Roaming")
 
 
 def local_data(name: str) -> dict[str, str]:
     """Return the folder in which programs keep data of a user on one machine, by system."""
-    return {
-        "linux": f".local/share/{name}",
-        "darwin": f"Library/Application Support/{name}",
-        "win32": f"AppData/Local/{name}",
-    }
+    return _by_system(name, ".local/share", "Local")
+
+
+def _by_system(name: str, linux: str, windows: str) -> dict[str, str]:
+    folders = {"linux": linux, "darwin": "Library/Application Support", "win32": f"AppData/{windows}"}
+    return {system: f"{folder}/{name}" for system, folder in folders.items()}
 
 
 EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")

@@ -15,7 +15,6 @@ from crystal.cli import relay_pairing
 from crystal.store.sync.relay_peers import all_peers, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.keys.forms import RelayKey, format_key
-from crystal.sync.keys.places import read_key
 from crystal.sync.keys.word_codes import paper_words
 from tests.support.command import Terminal
 from tests.support.over_httpx import down
@@ -127,7 +126,7 @@ def test_a_shared_root_needs_only_the_token(pairs: Pairs, on: On, monkeypatch: p
     assert words is not None
     assert words[1] in shown.err
     with pairs.device.open() as machine:
-        assert read_key(relay_links.key_places(machine)).key == RelayKey("root", ROOT)
+        assert relay_links.key_places(machine).read_key().key == RelayKey("root", ROOT)
         peer = home_peer(machine.store)
     with pairs.home.open() as machine:
         (own,) = all_peers(machine.store)
@@ -181,7 +180,7 @@ def test_the_paper_key_goes_out_and_in_again(pairs: Pairs, on: On) -> None:
     done = on(pairs.device, "relay", "key", "--restore", typed=shown.out)
     assert done.code == 0, done.err
     with pairs.device.open() as machine:
-        assert read_key(relay_links.key_places(machine)).key == RelayKey("root", ROOT)
+        assert relay_links.key_places(machine).read_key().key == RelayKey("root", ROOT)
     assert on(pairs.device, "relay", "key", "--restore", typed=" ".join(paper_words(ROOT))).code == 0  # the same again
     other = " ".join(paper_words(ROOT[::-1]))
     refused = on(pairs.device, "relay", "key", "--restore", typed=other)

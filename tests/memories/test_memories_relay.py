@@ -28,7 +28,6 @@ from crystal.search.engine import search
 from crystal.store.memories import memories
 from crystal.store.sync import outbox
 from crystal.sync.client import RelayClient
-from crystal.sync.keys.places import read_token
 from crystal.sync.taking import Remember, read_words
 from tests.memories.test_memories import SHOP, forget, state, version
 from tests.support.over_httpx import OverHttpx
@@ -59,7 +58,7 @@ class Homestead:
 
     def deliver(self, name: str) -> None:
         with self.devices[name].open() as machine:
-            token = read_token(relay_links.key_places(machine)).reveal()
+            token = relay_links.key_places(machine).read_token().reveal()
             with RelayClient(URL, token, transport=OverHttpx(self.pairs.site.transport())) as client:
                 assert deliver_relay(machine, client, skip_delay=True).problem is None
 

@@ -23,7 +23,7 @@ from crystal.store.sync.relay_peers import NewLink, add_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.places import RelayToken, read_token, write_key, write_token
+from crystal.sync.keys.places import RelayToken
 from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import ROOT, URL, Box
 from tests.support.relay_weather import Storm, Weather
@@ -94,7 +94,7 @@ class Place:
             yield machine
 
     def client(self, machine: Machine) -> RelayClient:
-        token = read_token(relay_links.key_places(machine)).reveal()
+        token = relay_links.key_places(machine).read_token().reveal()
         return RelayClient(URL, token, transport=OverHttpx(self.weather))
 
     @property
@@ -174,8 +174,8 @@ class Machines:
             box.set(key, value)
         place = Place(box, Weather(self.site.transport), is_home=True)
         with place.open() as machine:
-            write_key(relay_links.key_places(machine), RelayKey("root", ROOT))
-            write_token(relay_links.key_places(machine), RelayToken(token))
+            relay_links.key_places(machine).write_key(RelayKey("root", ROOT))
+            relay_links.key_places(machine).write_token(RelayToken(token))
             make_capture(machine).meet()
         self.places.append(place)
 
@@ -196,10 +196,10 @@ class Machines:
         box.set("relay.local_memory", local_memory)
         place = Place(box, Weather(self.site.transport), local_memory)
         with place.open() as machine:
-            write_key(
-                relay_links.key_places(machine), RelayKey("device", device_secret(ROOT, device_id, 1), device_id, 1)
+            relay_links.key_places(machine).write_key(
+                RelayKey("device", device_secret(ROOT, device_id, 1), device_id, 1)
             )
-            write_token(relay_links.key_places(machine), RelayToken(token))
+            relay_links.key_places(machine).write_token(RelayToken(token))
             make_capture(machine).meet()
             with machine.store.transaction():
                 add_peer(machine.store, NewLink(device_id, "home", "mini", None, 1, up, down), machine.now())

@@ -18,7 +18,7 @@ from crystal.store import Store
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayUnavailableError
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.places import RelayToken, write_key, write_token
+from crystal.sync.keys.places import RelayToken
 from crystal.sync.keys.word_codes import parse_code
 from tests.support.over_httpx import OverHttpx
 from tests.support.relay_weather import Weather
@@ -140,6 +140,6 @@ def two_machines(folder: Path, site: RelaySite) -> Pairs:
     home.set("role", "home")
     home.set("relay.url", URL)
     with home.open() as machine:
-        write_key(relay_links.key_places(machine), RelayKey("root", ROOT))
-        write_token(relay_links.key_places(machine), RelayToken(token))
+        relay_links.key_places(machine).write_key(RelayKey("root", ROOT))
+        relay_links.key_places(machine).write_token(RelayToken(token))
     return Pairs(home, device, site, token, Weather(site.transport), Weather(site.transport))

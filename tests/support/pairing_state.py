@@ -10,7 +10,7 @@ from crystal.store.sync import past
 from crystal.store.sync.relay_peers import all_peers, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.keys.bundle import Bundle
-from crystal.sync.keys.places import KeyMissingError, read_key, read_token
+from crystal.sync.keys.places import KeyMissingError
 from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import URL, Box, Pairs
 
@@ -21,8 +21,8 @@ def device_state(box: Box) -> dict[str, Any]:
         places = relay_links.key_places(machine)
         peer = home_peer(machine.store)
         try:
-            key: Any = read_key(places).key
-            token: Any = read_token(places)
+            key: Any = places.read_key().key
+            token: Any = places.read_token()
         except KeyMissingError:
             key, token = None, None
         return {

@@ -19,7 +19,6 @@ from crystal.store.sync import inbox, outbox
 from crystal.sync.client import RelayClient
 from crystal.sync.envelope.blob import Channel
 from crystal.sync.envelope.packing import PayloadKind
-from crystal.sync.keys.places import read_token
 from crystal.sync.sending import put_message
 from tests.project.test_docs_reference import documented, keys_of, pattern_of
 from tests.support.command import Done, crystal
@@ -87,7 +86,7 @@ def say(pairs: Pairs, *texts: str) -> None:
 
 def deliver(pairs: Pairs) -> None:
     with pairs.device.open() as machine:
-        token = read_token(relay_links.key_places(machine)).reveal()
+        token = relay_links.key_places(machine).read_token().reveal()
         with RelayClient(URL, token, transport=OverHttpx(pairs.device_way)) as client:
             report = deliver_relay(machine, client, skip_delay=True)
             assert report.problem is None

@@ -26,7 +26,7 @@ from crystal.store.sync.relay_peers import NewLink, add_peer
 from crystal.sync.delivery import DeliveryReport
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.places import RelayToken, write_key, write_token
+from crystal.sync.keys.places import RelayToken
 from relay_worker.settings import Settings
 from relay_worker.store import accounts, choice
 from relay_worker.tokens import new_token
@@ -186,8 +186,8 @@ def pair_by_hand(home: Computer, device: Computer, name: str, *words: str) -> No
     with device.machine() as machine:
         set_value(machine.places.config_file, "relay.url", url)
         set_value(machine.places.config_file, "device", name)
-        write_key(key_places(machine), RelayKey("device", device_secret(root, device_id, 1), device_id, 1))
-        write_token(key_places(machine), RelayToken(made.token))
+        key_places(machine).write_key(RelayKey("device", device_secret(root, device_id, 1), device_id, 1))
+        key_places(machine).write_token(RelayToken(made.token))
         with machine.store.transaction():
             link = NewLink(device_id, "home", "home", None, 1, up, down)
             add_peer(machine.store, link, machine.now())

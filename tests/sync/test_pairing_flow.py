@@ -15,7 +15,6 @@ from crystal.errors import NotConfiguredError, UsageError
 from crystal.store.sync.relay_peers import all_peers, heard, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.places import read_key, write_key
 from crystal.sync.keys.word_codes import parse_code
 from tests.support.docs_sample import write_sample
 from tests.support.over_httpx import OverHttpx
@@ -57,7 +56,7 @@ def test_a_home_without_a_key_makes_its_root(pairs: Pairs) -> None:
     pairs.run()
     assert is_joined(pairs)
     with pairs.home.open() as machine:
-        assert read_key(relay_links.key_places(machine)).key.kind == "root"
+        assert relay_links.key_places(machine).read_key().key.kind == "root"
 
 
 @pytest.mark.slow
@@ -155,7 +154,7 @@ def test_a_home_with_devices_joins_nobody(pairs: Pairs) -> None:
 
 def test_a_root_key_is_not_replaced_unless_asked(pairs: Pairs) -> None:
     with pairs.device.open() as machine:
-        write_key(relay_links.key_places(machine), RelayKey("root", ROOT[::-1]))
+        relay_links.key_places(machine).write_key(RelayKey("root", ROOT[::-1]))
         with pytest.raises(UsageError, match="a root key already"):
             pair_device.check_free(machine, over=False)
         pair_device.check_free(machine, over=True)

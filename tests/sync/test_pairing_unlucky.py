@@ -17,6 +17,7 @@ from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.errors import MailboxTakenError, NotAtRelayError, RelayUnavailableError
 from crystal.sync.keys.bundle import Bundle, encode_bundle
 from crystal.sync.keys.pairing import Pairing, PairingError
+from crystal.sync.keys.places import KeyPlaces
 from crystal.sync.keys.word_codes import parse_code
 from tests.support.over_httpx import down
 from tests.support.pairing_boxes import ROOT, URL, Pairs
@@ -270,9 +271,9 @@ def test_after_a_crash_at_any_step_joining_again_works(pairs, monkeypatch, step,
 
     with monkeypatch.context() as patch:
         if step == "key":
-            patch.setattr(pair_device, "write_key", crashing(pair_device.write_key, lambda *_: True))
+            patch.setattr(KeyPlaces, "write_key", crashing(KeyPlaces.write_key, lambda *_: True))
         elif step == "token":
-            patch.setattr(pair_device, "write_token", crashing(pair_device.write_token, lambda *_: True))
+            patch.setattr(KeyPlaces, "write_token", crashing(KeyPlaces.write_token, lambda *_: True))
         elif step in ("relay.url", "role"):
             real = pair_device.set_value
             patch.setattr(pair_device, "set_value", crashing(real, lambda file, key, value: key == step))

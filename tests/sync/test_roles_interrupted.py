@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from crystal.app.relay_links import relay_keys
-from crystal.app.sync import handover, roles
+from crystal.app.sync import handover
 from crystal.store.sync import past, relay_peers
+from crystal.sync.keys.places import KeyPlaces
 from crystal.sync.keys.word_codes import paper_words
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, account_of, pair_by_hand
@@ -21,8 +22,8 @@ SECOND = "21111111-1111-4111-8111-111111111111"
 ALL = ["said at the desk", "said on the lap"]
 STEPS: list[tuple[Any, str, int]] = [
     (handover, "put_document", 1),
-    (handover, "write_key", 1),
-    (handover, "write_token", 1),
+    (KeyPlaces, "write_key", 1),
+    (KeyPlaces, "write_token", 1),
     (past, "begin", 1),
     (handover, "set_value", 1),
 ]
@@ -121,15 +122,15 @@ def test_a_handover_that_an_older_version_began_goes_on(desk, lap):
 def test_a_home_that_told_one_device_hands_over_to_no_other(desk, lap, tmp_path):
     phone = Computer(tmp_path / "phone")
     pair_by_hand(desk, phone, "phone")
-    cut_off(desk, handover, "write_key", 1, "demote", "--to", "lap", "--yes", before=True)
+    cut_off(desk, KeyPlaces, "write_key", 1, "demote", "--to", "lap", "--yes", before=True)
     done = desk.crystal("demote", "--to", "phone", "--yes")
     assert (done.code, "lap was already chosen as home" in done.err) == (2, True), done
     assert "crystal demote --to lap" in done.err
 
 
 PROMOTING: list[tuple[Any, str, int]] = [
-    (roles, "write_key", 1),
-    (roles, "write_token", 1),
+    (KeyPlaces, "write_key", 1),
+    (KeyPlaces, "write_token", 1),
     (relay_peers, "remove_peer", 1),
     (handover, "set_value", 1),
 ]

@@ -13,14 +13,7 @@ from crystal.app import maintenance
 from crystal.app.context import Machine, now_ms
 from crystal.app.memories import take_memories
 from crystal.app.mirror import device_mirror, open_mirror
-from crystal.app.relay_links import (
-    Keyring,
-    key_places,
-    keys_from_home,
-    link_to_home,
-    opened_relay,
-    relay_keys,
-)
+from crystal.app.relay_links import Keyring, key_places, opened_relay, relay_keys
 from crystal.app.sync.forget import finish_soon, send_forgotten, take_forgotten
 from crystal.capture.lock import BUSY_SECONDS, await_lock
 from crystal.config.paths import Places
@@ -38,7 +31,6 @@ from crystal.sync.client import RelayClient
 from crystal.sync.delivery import PART, Delivery, DeliveryReport
 from crystal.sync.documents import Document
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.places import write_key
 from crystal.sync.mirror.device import Mirror
 from crystal.sync.mirror.sifting import sift
 from crystal.sync.past import PastReport, send_some_past
@@ -111,7 +103,7 @@ def _deliver(
     machine: Machine, client: RelayClient, peer: Peer, *, skip_delay: bool, should_stop: Callable[[], bool]
 ) -> DeliveryReport:
     store, keys, mirror = machine.store, relay_keys(machine), device_mirror(machine.places)
-    link = link_to_home(peer, keys)
+    link = keys.link_to_home(peer)
     while True:
         past = PastReport()
         send_forgotten(machine, link)
@@ -127,7 +119,7 @@ def _deliver(
             store,
             client,
             link,
-            down_keys=keys_from_home(link.peer, keys).get,
+            down_keys=keys.keys_from_home(link.peer).get,
             clock=now_ms,
             send_all=lambda: _send_all(machine),
             on_state=lambda current, document: _on_state(machine, current, document),
@@ -218,10 +210,10 @@ def _rotate(machine: Machine, link: Link, secret: bytes) -> Link:
     keys = relay_keys(machine)
     if keys.keys[0].kind == "device":
         key = RelayKey("device", secret, link.peer.device_id, generation)
-        write_key(key_places(machine), key, replace=True)
+        key_places(machine).write_key(key, replace=True)
         keys = Keyring((key, *keys.keys))
     with machine.store.transaction():
         relay_peers.set_generation(machine.store, link.peer.id, generation, generation)
-    renewed = link_to_home(replace(link.peer, generation=generation), keys)
+    renewed = keys.link_to_home(replace(link.peer, generation=generation))
     mend_streams(machine.store, renewed, now_ms())
     return renewed

@@ -13,7 +13,7 @@ from typing import Any
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.mirror import device_mirror, open_mirror
-from crystal.app.relay_links import Keyring, key_places, link_to_device, relay_keys
+from crystal.app.relay_links import Keyring, key_places, relay_keys
 from crystal.app.sync.devices import give_token, make_token
 from crystal.app.sync.home import DEMOTING, poll_relay, state_for
 from crystal.config.edit import set_value
@@ -29,7 +29,7 @@ from crystal.sync.envelope.blob import Channel
 from crystal.sync.handover import Handover, known_devices, to_words
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.places import RelayToken, check_writable, read_token, write_key, write_token
+from crystal.sync.keys.places import RelayToken
 
 PROMOTING = "relay_promoting"
 """The store's note that this machine is home, and what of that is still to be done."""
@@ -79,7 +79,7 @@ def hand_over_home(machine: Machine, new_home: Peer, client: RelayClient) -> tup
         RelayUnavailableError: The relay cannot be asked.
     """
     store, places, plan = machine.store, key_places(machine), read_plan(machine.store)
-    check_writable(places)
+    places.check_writable()
     if plan is not None and plan.new_home != new_home.device_id.hex():
         raise UsageError(f"{plan.name} was already chosen as home", hint=f"crystal demote --to {plan.name}")
     token = None
@@ -87,14 +87,14 @@ def hand_over_home(machine: Machine, new_home: Peer, client: RelayClient) -> tup
         plan, token = _begin(machine, new_home, client)
     keys, me = relay_keys(machine), peer_by_id(store, plan.own)
     is_told = keys.keys[0].device_id == me.device_id  # the key of a device is kept after the new home was told
-    if token is None and not (is_told and f"_{me.token_id}_" in read_token(places).reveal()):
+    if token is None and not (is_told and f"_{me.token_id}_" in places.read_token().reveal()):
         token = give_token(machine, client, me)
     if not is_told:
         _tell(machine, client, new_home, keys)
         key = RelayKey("device", device_secret(keys.root, me.device_id, 1), me.device_id, 1)
-        write_key(places, key, replace=True)
+        places.write_key(key, replace=True)
     if token is not None:
-        write_token(places, RelayToken(token), replace=True)
+        places.write_token(RelayToken(token), replace=True)
     with store.transaction():
         for peer in relay_peers.all_peers(store, "device"):
             relay_peers.remove_peer(store, peer.id)
@@ -116,7 +116,7 @@ def _tell(machine: Machine, client: RelayClient, new_home: Peer, keys: Keyring) 
     devices = known_devices(store, but=new_home.device_id)
     body: dict[str, Any] = state_for(machine, peer_by_id(store, new_home.id), keys)
     body["handover"] = to_words(Handover(keys.root, theirs.token, new_home.name, devices))
-    put_document(store, client, link_to_device(new_home, keys), Channel.RECEIPTS, body, now_ms())
+    put_document(store, client, keys.link_to_device(new_home), Channel.RECEIPTS, body, now_ms())
 
 
 # --------------------------------------------------------------------------------------------------------- taking over

@@ -9,7 +9,7 @@ from typing import Any
 
 from crystal.app.background import enrich
 from crystal.app.context import Machine, now_ms
-from crystal.app.relay_links import Keyring, link_to_device, opened_relay, relay_keys, senders
+from crystal.app.relay_links import Keyring, opened_relay, relay_keys
 from crystal.app.sync.device_registry import ignored_prefixes, save_registry
 from crystal.app.sync.devices import retry_revocations
 from crystal.app.sync.forget import finish_soon
@@ -76,7 +76,7 @@ def poll_relay(machine: Machine, client: RelayClient | None = None) -> PollOutco
             machine.store,
             relay,
             MessageHandler(arrivals, machine.config.agent_id),
-            lambda: senders(machine, keys),
+            lambda: keys.senders(machine.store),
             now_ms,
             ignored_prefixes(machine.store, root),
         )
@@ -125,7 +125,7 @@ class _Telling:
                 self._tell(peer, Channel.MIRROR, newest)
 
     def _tell(self, peer: Peer, channel: Channel, body: Mapping[str, Any]) -> None:
-        link = link_to_device(peer, self._keys)
+        link = self._keys.link_to_device(peer)
         try:
             put_document(self._machine.store, self._client, link, channel, body, now_ms(), supersede=True)
         except (RelayDeniedError, RelayFullError) as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.mirror import device_mirror
-from crystal.app.relay_links import key_places, link_to_home, relay_keys
+from crystal.app.relay_links import key_places, relay_keys
 from crystal.app.sync.devices import clean_name, free_name
 from crystal.app.sync.pair_home import JOIN_PREFIX, shared_ids, words_of_bundle
 from crystal.app.sync.pair_mailbox import PairingMailbox
@@ -44,16 +44,7 @@ from crystal.sync.keys.bundle import (
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.pairing import PairingError
-from crystal.sync.keys.places import (
-    KeyMissingError,
-    KeyPlaces,
-    RelayToken,
-    check_writable,
-    read_key,
-    read_token,
-    write_key,
-    write_token,
-)
+from crystal.sync.keys.places import KeyMissingError, KeyPlaces, RelayToken
 from crystal.sync.keys.word_codes import PairingCode, parse_code, words_of_bits
 
 AUTHORITY_FILE = "relay-ca.pem"
@@ -190,7 +181,7 @@ def join_shared(
     """
     parse_address(url, allow_insecure=machine.config.relay_insecure_http)
     places = key_places(machine)
-    found = key or read_key(places).key
+    found = key or places.read_key().key
     if found.kind != "root":
         raise UsageError("the key here is one device's, not a root", hint="give home's root on standard input")
     _refuse_home(machine)
@@ -198,7 +189,7 @@ def join_shared(
         check_free(machine, over=over, same=key)
     device_id, up, down = shared_ids(found.secret, name)
     secret = device_secret(found.secret, device_id, 1)
-    bundle = Bundle(url, (token or read_token(places)).reveal(), device_id, 1, secret, up, down, "home", name)
+    bundle = Bundle(url, (token or places.read_token()).reveal(), device_id, 1, secret, up, down, "home", name)
     return keep(machine, bundle, words_of_bits(up, 4), over=over, key=key, token=token)
 
 
@@ -211,9 +202,9 @@ def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) ->
     """
     _refuse_home(machine)
     places = key_places(machine)
-    check_writable(places, "unset it and join again, or share one root on all machines: crystal relay join --shared")
+    places.check_writable("unset it and join again, or share one root on all machines: crystal relay join --shared")
     try:
-        key = read_key(places).key
+        key = places.read_key().key
     except KeyMissingError:
         _refuse_token(places, over=over)
         return
@@ -226,7 +217,7 @@ def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) ->
 def _refuse_token(places: KeyPlaces, *, over: bool) -> None:
     """Refuse to replace a token without a key, which the user stored here, unless ``over`` is given."""
     with contextlib.suppress(KeyMissingError):
-        source = read_token(places).source
+        source = places.read_token().source
         if not over:
             raise UsageError(f"this machine has a relay token already: {source}", hint=REPLACE)
 
@@ -311,9 +302,9 @@ def keep(
     places, file = key_places(machine), machine.places.config_file
     notes = _keep_authority(machine, bundle)
     with contextlib.suppress(KeyMissingError):
-        over = over or is_leftover(machine.store, read_key(places).key)
-    written = [write_key(places, key, replace=over)] if key is not None else []
-    written += [write_token(places, token, replace=over)] if token is not None else []
+        over = over or is_leftover(machine.store, places.read_key().key)
+    written = [places.write_key(key, replace=over)] if key is not None else []
+    written += [places.write_token(token, replace=over)] if token is not None else []
     notes += [f"the former key is kept in {one.backup}" for one in written if one.backup]
     set_value(file, "relay.url", bundle.url)
     set_value(file, "role", "device")
@@ -372,7 +363,7 @@ def _add_home(machine: Machine, bundle: Bundle) -> str:
 
 def _take_in(machine: Machine, former: Peer) -> bool:
     """Take what waits for a former home into this machine's own memory; False when a key of it is gone."""
-    link = link_to_home(former, relay_keys(machine))
+    link = relay_keys(machine).link_to_home(former)
     for stream in outbox.streams(machine.store, former.id):
         if link.keys_of(stream.generation) is None and outbox.kept_from(machine.store, stream.id, 1):
             return False

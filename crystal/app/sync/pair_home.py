@@ -27,7 +27,7 @@ from crystal.sync.keys.bundle import Bundle, BundleReceipt, decode_answer, diges
 from crystal.sync.keys.derive import device_secret, new_root, shared_device_id, shared_prefix
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.pairing import PairingError
-from crystal.sync.keys.places import KeyMissingError, write_key
+from crystal.sync.keys.places import KeyMissingError
 from crystal.sync.keys.word_codes import words_of_bits
 
 JOIN_PREFIX = "crystal-join:"
@@ -203,7 +203,7 @@ def prepare(machine: Machine) -> None:
         if all_peers(machine.store):
             hint = "restore it from the paper key: crystal relay key --restore"
             raise NotConfiguredError("this home has devices, but its root key is gone", hint=hint) from error
-        write_key(key_places(machine), RelayKey("root", new_root(os.urandom)))
+        key_places(machine).write_key(RelayKey("root", new_root(os.urandom)))
 
 
 def _authority(machine: Machine) -> str | None:

@@ -12,16 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crystal.app.context import Machine, now_ms
-from crystal.app.relay_links import (
-    Keyring,
-    client_at,
-    key_places,
-    keys_from_home,
-    link_to_home,
-    opened_relay,
-    relay_address,
-    relay_keys,
-)
+from crystal.app.relay_links import Keyring, client_at, key_places, opened_relay, relay_address, relay_keys
 from crystal.app.sync.device import deliver_relay
 from crystal.app.sync.device_registry import ignore_streams, ignored_prefixes, read_documents, read_registry
 from crystal.app.sync.handover import finish_promotion, hand_over_home, is_promoting, note_promotion, set_role
@@ -42,15 +33,7 @@ from crystal.sync.forgotten import read_tombstone_batch
 from crystal.sync.handover import Handover, KnownDevice, from_words, take_devices
 from crystal.sync.keys.derive import new_root
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.places import (
-    KeyMissingError,
-    RelayToken,
-    check_writable,
-    read_key,
-    read_token,
-    write_key,
-    write_token,
-)
+from crystal.sync.keys.places import KeyMissingError, RelayToken
 from crystal.sync.sending import kept_messages
 from crystal.sync.wire import decode_segment
 
@@ -87,7 +70,7 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
     if token is None and not has_token(machine):
         hint = "make one at the relay: crystal-relay token make --label home --scope home; give it with --token-stdin"
         raise KeyMissingError("home needs a relay token", hint=hint)
-    text = token or read_token(places).reveal()
+    text = token or places.read_token().reveal()
     notes: tuple[str, ...] = ()
     with client_at(machine, address, text) as client:
         try:
@@ -95,17 +78,17 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
         except RelayUnavailableError as error:  # no obstacle, unlike a relay that refuses the token
             notes = (f"the relay could not be asked: {error.message}",)
     try:
-        key = read_key(places).key
+        key = places.read_key().key
     except KeyMissingError:
         key = RelayKey("root", new_root(os.urandom))
-        write_key(places, key)
+        places.write_key(key)
         notes += ("write down the paper key and keep it apart from this machine: crystal relay key --paper",)
     if key.kind != "root":
         raise NotConfiguredError(
             "the key here is a device's, not a root", hint="move relay.key away, then run this again"
         )
     if token is not None:
-        write_token(places, RelayToken(token), replace=True)
+        places.write_token(RelayToken(token), replace=True)
     set_role(machine, role="home", url=address)
     return RoleChange("home", None, notes)
 
@@ -126,7 +109,7 @@ def describe_unshared(machine: Machine) -> list[str]:
 def has_token(machine: Machine) -> bool:
     """Return True if the relay's token is stored here."""
     try:
-        read_token(key_places(machine))
+        key_places(machine).read_token()
     except NotConfiguredError:  # missing, damaged, or readable by others: it is replaced, and kept beside it
         return False
     return True
@@ -205,7 +188,7 @@ def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) ->
 def take_own_outbox(machine: Machine, peer: Peer) -> None:
     """Import what was sealed here into this machine's own memory, if it is missing."""
     store, keys = machine.store, relay_keys(machine)
-    link = link_to_home(peer, keys)
+    link = keys.link_to_home(peer)
     arrivals = Arrivals(store, machine.places.ldm_home, machine.places.agent_folder)
     with store.transaction():
         ledger.forget_relayed(store, machine.config.device)
@@ -275,13 +258,13 @@ def _take_over(
     store, places, key = machine.store, key_places(machine), RelayKey("root", handover.root)
     has_key = False
     with contextlib.suppress(KeyMissingError):
-        has_key = read_key(places).key == key
-    check_writable(places, but_key=has_key)
+        has_key = places.read_key().key == key
+    places.check_writable(but_key=has_key)
     if peer is not None:
         take_own_outbox(machine, peer)
     if not has_key:
-        write_key(places, key, replace=True)
-    write_token(places, RelayToken(handover.token), replace=True)
+        places.write_key(key, replace=True)
+    places.write_token(RelayToken(handover.token), replace=True)
     with store.transaction():
         if peer is not None:
             ignore_streams(store, peer)
@@ -297,7 +280,7 @@ def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> tuple[Hando
     """Return the old home's handover message, or None, and the tombstones that it sent last."""
     found: list[Document] = []
     forgotten: dict[str, Tombstone] = {}
-    for document in read_documents(client, peer.down_prefix, keys_from_home(peer, keys).get):
+    for document in read_documents(client, peer.down_prefix, keys.keys_from_home(peer).get):
         if document.body.get("handover") is not None:
             found.append(document)
         if (words := read_tombstone_batch(document.body.get("forgotten"))) is not None:
@@ -338,9 +321,9 @@ def _accepted_token(machine: Machine, root: bytes, address: str, token: str) -> 
             client.tokens()
     except RelayDeniedError:
         places = key_places(machine)
-        if not has_token(machine) or read_key(places).key != RelayKey("root", root):
+        if not has_token(machine) or places.read_key().key != RelayKey("root", root):
             raise
-        return read_token(places).reveal()
+        return places.read_token().reveal()
     return token
 
 

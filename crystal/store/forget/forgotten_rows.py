@@ -162,10 +162,10 @@ def folders_within(store: Store, folders: Collection[str]) -> list[int]:
     return [ident for ident, cwd in rows if any(is_within(cwd, folder) for folder in folders)]
 
 
-def counts_before(store: Store, until: int) -> tuple[int, int, int | None]:
-    """Return the numbers of lines and sessions before a moment, and the time of the first line."""
-    row = store.row("SELECT count(DISTINCT uuid), count(DISTINCT session), min(ts) FROM turns WHERE ts < ?", (until,))
-    return (0, 0, None) if row is None else (int(row[0]), int(row[1]), row[2])
+def counts_before(store: Store, until: int) -> tuple[int, int]:
+    """Return the numbers of lines and sessions before a moment."""
+    row = store.row("SELECT count(DISTINCT uuid), count(DISTINCT session) FROM turns WHERE ts < ?", (until,))
+    return (0, 0) if row is None else (int(row[0]), int(row[1]))
 
 
 def memories_where(

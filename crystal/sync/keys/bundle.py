@@ -71,7 +71,7 @@ class Bundle:
 
     @property
     def key(self) -> RelayKey:
-        """Return the device key for ``crystal.sync.keys.places.write_key``."""
+        """Return the device key for ``KeyPlaces.write_key``."""
         return RelayKey("device", self.device_secret, self.device_id, self.generation)
 
     def __reduce__(self) -> NoReturn:

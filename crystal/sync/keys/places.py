@@ -65,8 +65,23 @@ class StoredSecret:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretNames:
+    """Names of one of the two secrets: in messages, environment, data folder, keyring and command."""
+
+    secret: str
+    variable: str
+    file_variable: str
+    file: str
+    user: str
+
+
+KEY = SecretNames("relay key", "CRYSTAL_RELAY_KEY", "CRYSTAL_KEY_FILE", "relay.key", "relay")
+TOKEN = SecretNames("relay token", "CRYSTAL_RELAY_TOKEN", "CRYSTAL_RELAY_TOKEN_FILE", "relay.token", "relay-token")
+
+
+@dataclass(frozen=True, slots=True)
 class KeyPlaces:
-    """Inputs that determine where secrets are.
+    """Where the relay's key and token are read and written, as these inputs determine.
 
     Attributes:
         data_dir: The folder of ``relay.key`` and ``relay.token``.
@@ -83,163 +98,141 @@ class KeyPlaces:
     chosen: Choice | None = None
     command: Callable[[str], str] | None = None
 
+    def place_of(self, names: SecretNames) -> Place:
+        """Return the place used for a secret, without opening it."""
+        if self.env.get(names.variable, "").strip():
+            return "variable"
+        if self.env.get(names.file_variable, "").strip():
+            return "given file"
+        if self.chosen is not None:
+            return self.chosen
+        # The command also serves API keys; users who keep the relay's key elsewhere use the setting.
+        return "command" if self.env.get(COMMAND_VARIABLE, "").strip() else "file"
 
-@dataclass(frozen=True, slots=True)
-class SecretNames:
-    """Names of one of the two secrets: in messages, environment, data folder, keyring and command."""
+    def read_key(self) -> FoundKey:
+        """Return the relay's key from the selected place.
 
-    secret: str
-    variable: str
-    file_variable: str
-    file: str
-    user: str
+        Raises:
+            KeyMissingError: The place is empty.
+            NotConfiguredError: The place fails, is open to others, or holds no key.
+        """
+        data, source = self._read(KEY)
+        try:
+            key = parse_key_file(data) if isinstance(data, bytes) else parse_key(data)
+        except UsageError as error:
+            raise NotConfiguredError(f"{source}: {error.message}", hint=error.hint) from error
+        return FoundKey(key, source, self._note(KEY))
 
+    def read_token(self) -> RelayToken:
+        """Return the relay token from the selected place.
 
-KEY = SecretNames("relay key", "CRYSTAL_RELAY_KEY", "CRYSTAL_KEY_FILE", "relay.key", "relay")
-TOKEN = SecretNames("relay token", "CRYSTAL_RELAY_TOKEN", "CRYSTAL_RELAY_TOKEN_FILE", "relay.token", "relay-token")
+        Raises:
+            KeyMissingError: The place is empty.
+            NotConfiguredError: The place fails, is open to others, or holds no token.
+        """
+        data, source = self._read(TOKEN)
+        text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+        try:
+            return RelayToken(text.removeprefix("\ufeff").strip(), source, self._note(TOKEN))
+        except UsageError as error:
+            raise NotConfiguredError(f"{source}: {error.message}", hint=error.hint) from error
 
+    def read_old_keys(self) -> list[RelayKey]:
+        """Return the keys that ``write_key`` replaced, which open what was sealed until then.
 
-def place_of(places: KeyPlaces, names: SecretNames) -> Place:
-    """Return the place used for a secret, without opening it."""
-    if places.env.get(names.variable, "").strip():
-        return "variable"
-    if places.env.get(names.file_variable, "").strip():
-        return "given file"
-    if places.chosen is not None:
-        return places.chosen
-    # The command also serves API keys; users who keep the relay's key elsewhere use the setting.
-    return "command" if places.env.get(COMMAND_VARIABLE, "").strip() else "file"
+        Unreadable files are skipped.
+        """
+        place, found = self.place_of(KEY), []
+        if place == "file":
+            for path in sorted(self.data_dir.glob(f"{KEY.file}.bak*")):
+                with contextlib.suppress(CrystalError):
+                    data = read_secret_file(path, "own")
+                    found += [parse_key_file(data)] if data is not None else []
+        elif place == "keyring":
+            texts = map(read_entry, backup_names(KEY.user))
+            found = [parse_key(text) for text in itertools.takewhile(bool, texts) if text]
+        return found
 
+    def write_key(self, key: RelayKey, *, replace: bool = False) -> StoredSecret:
+        """Store a key in the selected place. Storing the same key changes nothing.
 
-def read_key(places: KeyPlaces) -> FoundKey:
-    """Return the relay's key from the selected place.
+        Raises:
+            UsageError: Another is there and ``replace`` is not given, or the key is weak.
+            NotConfiguredError: The place is read-only for crystal, or it fails.
+            UnavailableError: The system refuses to write. The old secret is untouched.
+        """
+        checked_secret(key.secret, name="the key")
+        return self._write(KEY, format_key(key), replace=replace)
 
-    Raises:
-        KeyMissingError: The place is empty.
-        NotConfiguredError: The place fails, is open to others, or holds no key.
-    """
-    data, source = _read(places, KEY)
-    try:
-        key = parse_key_file(data) if isinstance(data, bytes) else parse_key(data)
-    except UsageError as error:
-        raise NotConfiguredError(f"{source}: {error.message}", hint=error.hint) from error
-    return FoundKey(key, source, _note(places, KEY))
+    def write_token(self, token: RelayToken, *, replace: bool = False) -> StoredSecret:
+        """Store a token in the selected place. Storing the same token changes nothing.
 
+        Raises:
+            UsageError: Another is there and ``replace`` is not given.
+            NotConfiguredError: The place is read-only for crystal, or it fails.
+            UnavailableError: The system refuses to write. The old secret is untouched.
+        """
+        return self._write(TOKEN, token.reveal(), replace=replace)
 
-def read_token(places: KeyPlaces) -> RelayToken:
-    """Return the relay token from the selected place.
+    def check_writable(self, hint: str | None = None, *, but_key: bool = False) -> None:
+        """Check that key and token can be stored, before anything is sent or spent; ``but_key`` skips the key.
 
-    Raises:
-        KeyMissingError: The place is empty.
-        NotConfiguredError: The place fails, is open to others, or holds no token.
-    """
-    data, source = _read(places, TOKEN)
-    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
-    try:
-        return RelayToken(text.removeprefix("\ufeff").strip(), source, _note(places, TOKEN))
-    except UsageError as error:
-        raise NotConfiguredError(f"{source}: {error.message}", hint=error.hint) from error
+        Raises:
+            NotConfiguredError: Key or token is read from a place that crystal does not write.
+        """
+        for names in (TOKEN,) if but_key else (KEY, TOKEN):
+            if self.place_of(names) not in ("file", "keyring"):
+                mend = f"put it into {self.data_dir / names.file}, mode 0600, and unset the other place"
+                raise self._read_only(names, hint or mend)
 
+    def _read(self, names: SecretNames) -> tuple[bytes | str, str]:
+        place = self.place_of(names)
+        if place == "variable":
+            return self.env[names.variable], f"environment {names.variable}"
+        if place == "command":
+            if self.command is None:
+                hint = f"set {COMMAND_VARIABLE}, or choose another place: crystal config set relay.key_place file"
+                raise NotConfiguredError(f"the {names.secret} should come from a command, but none is set", hint=hint)
+            return self.command(names.user), f"command for {names.user}"
+        found: bytes | str | None
+        if place == "given file":
+            path = absolute(self.env[names.file_variable].strip(), self.home, name=names.file_variable)
+            source = f"{names.file_variable} {path}"
+            found = read_secret_file(path, "managed" if is_managed(path, self.env) else "given")
+        elif place == "keyring":
+            source, found = f"keyring {SERVICE}/{names.user}", read_entry(names.user)
+        else:
+            path = self.data_dir / names.file
+            source, found = str(path), read_secret_file(path, "own")
+        if found is None:
+            raise KeyMissingError(f"there is no {names.secret}: {source} does not exist", hint=_SETUP)
+        return found, source
 
-def read_old_keys(places: KeyPlaces) -> list[RelayKey]:
-    """Return the keys that ``write_key`` replaced, which open what was sealed until then.
+    def _write(self, names: SecretNames, text: str, *, replace: bool) -> StoredSecret:
+        place = self.place_of(names)
+        if place == "file":
+            path = self.data_dir / names.file
+            backup = write_own_file(path, text.encode("ascii") + b"\n", replace=replace)
+            return StoredSecret(str(path), str(backup) if backup else None)
+        if place == "keyring":
+            user = write_entry(names.user, text, replace=replace)
+            return StoredSecret(f"keyring {SERVICE}/{names.user}", f"keyring {SERVICE}/{user}" if user else None)
+        hint = (
+            "unset it for this command, or choose a place that crystal writes: crystal config set relay.key_place file"
+        )
+        raise self._read_only(names, hint)
 
-    Unreadable files are skipped.
-    """
-    place, found = place_of(places, KEY), []
-    if place == "file":
-        for path in sorted(places.data_dir.glob(f"{KEY.file}.bak*")):
-            with contextlib.suppress(CrystalError):
-                data = read_secret_file(path, "own")
-                found += [parse_key_file(data)] if data is not None else []
-    elif place == "keyring":
-        texts = map(read_entry, backup_names(KEY.user))
-        found = [parse_key(text) for text in itertools.takewhile(bool, texts) if text]
-    return found
+    def _read_only(self, names: SecretNames, hint: str) -> NotConfiguredError:
+        place = self.place_of(names)
+        read_from = {"variable": names.variable, "given file": names.file_variable}.get(place, "a command")
+        return NotConfiguredError(
+            f"the {names.secret} is read from {read_from}, where crystal does not write", hint=hint
+        )
 
-
-def write_key(places: KeyPlaces, key: RelayKey, *, replace: bool = False) -> StoredSecret:
-    """Store a key in the selected place. Storing the same key changes nothing.
-
-    Raises:
-        UsageError: Another is there and ``replace`` is not given, or the key is weak.
-        NotConfiguredError: The place is read-only for crystal, or it fails.
-        UnavailableError: The system refuses to write. The old secret is untouched.
-    """
-    checked_secret(key.secret, name="the key")
-    return _write(places, KEY, format_key(key), replace=replace)
-
-
-def write_token(places: KeyPlaces, token: RelayToken, *, replace: bool = False) -> StoredSecret:
-    """Store a token in the selected place. Storing the same token changes nothing.
-
-    Raises:
-        UsageError: Another is there and ``replace`` is not given.
-        NotConfiguredError: The place is read-only for crystal, or it fails.
-        UnavailableError: The system refuses to write. The old secret is untouched.
-    """
-    return _write(places, TOKEN, token.reveal(), replace=replace)
-
-
-def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool = False) -> None:
-    """Check that key and token can be stored, before anything is sent or spent; ``but_key`` skips the key.
-
-    Raises:
-        NotConfiguredError: Key or token is read from a place that crystal does not write.
-    """
-    for names in (TOKEN,) if but_key else (KEY, TOKEN):
-        if place_of(places, names) not in ("file", "keyring"):
-            mend = f"put it into {places.data_dir / names.file}, mode 0600, and unset the other place"
-            raise _read_only(places, names, hint or mend)
-
-
-def _read(places: KeyPlaces, names: SecretNames) -> tuple[bytes | str, str]:
-    place = place_of(places, names)
-    if place == "variable":
-        return places.env[names.variable], f"environment {names.variable}"
-    if place == "command":
-        if places.command is None:
-            hint = f"set {COMMAND_VARIABLE}, or choose another place: crystal config set relay.key_place file"
-            raise NotConfiguredError(f"the {names.secret} should come from a command, but none is set", hint=hint)
-        return places.command(names.user), f"command for {names.user}"
-    found: bytes | str | None
-    if place == "given file":
-        path = absolute(places.env[names.file_variable].strip(), places.home, name=names.file_variable)
-        source = f"{names.file_variable} {path}"
-        found = read_secret_file(path, "managed" if is_managed(path, places.env) else "given")
-    elif place == "keyring":
-        source, found = f"keyring {SERVICE}/{names.user}", read_entry(names.user)
-    else:
-        path = places.data_dir / names.file
-        source, found = str(path), read_secret_file(path, "own")
-    if found is None:
-        raise KeyMissingError(f"there is no {names.secret}: {source} does not exist", hint=_SETUP)
-    return found, source
-
-
-def _write(places: KeyPlaces, names: SecretNames, text: str, *, replace: bool) -> StoredSecret:
-    place = place_of(places, names)
-    if place == "file":
-        path = places.data_dir / names.file
-        backup = write_own_file(path, text.encode("ascii") + b"\n", replace=replace)
-        return StoredSecret(str(path), str(backup) if backup else None)
-    if place == "keyring":
-        user = write_entry(names.user, text, replace=replace)
-        return StoredSecret(f"keyring {SERVICE}/{names.user}", f"keyring {SERVICE}/{user}" if user else None)
-    hint = "unset it for this command, or choose a place that crystal writes: crystal config set relay.key_place file"
-    raise _read_only(places, names, hint)
-
-
-def _read_only(places: KeyPlaces, names: SecretNames, hint: str) -> NotConfiguredError:
-    place = place_of(places, names)
-    read_from = {"variable": names.variable, "given file": names.file_variable}.get(place, "a command")
-    return NotConfiguredError(f"the {names.secret} is read from {read_from}, where crystal does not write", hint=hint)
-
-
-def _note(places: KeyPlaces, names: SecretNames) -> str | None:
-    set_both = [name for name in (names.variable, names.file_variable) if places.env.get(name, "").strip()]
-    if len(set_both) > 1:
-        return f"{names.variable} and {names.file_variable} are both set; only {names.variable} counts"
-    if place_of(places, names) == "file" and open_to_others(places.data_dir):
-        return f"{places.data_dir} can be used by others; run: chmod 700 {places.data_dir}"
-    return None
+    def _note(self, names: SecretNames) -> str | None:
+        set_both = [name for name in (names.variable, names.file_variable) if self.env.get(name, "").strip()]
+        if len(set_both) > 1:
+            return f"{names.variable} and {names.file_variable} are both set; only {names.variable} counts"
+        if self.place_of(names) == "file" and open_to_others(self.data_dir):
+            return f"{self.data_dir} can be used by others; run: chmod 700 {self.data_dir}"
+        return None
