@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from crystal.sync.keys.bundle import encode_bundle
 from crystal.sync.keys.pairing import Pairing, PairingError
 from crystal.sync.keys.word_codes import PairingCode
 from tests.support.pairing_bundle import bundle
 
 CODE = PairingCode(7, ("apple", "river", "stone"))
 WRONG = PairingCode(7, ("apple", "river", "stove"))
-BUNDLE, ANSWER = encode_bundle(bundle()), b"laptop"
+BUNDLE, ANSWER = bundle().encode(), b"laptop"
 SAID = (b"", b"", b"", b"", BUNDLE, ANSWER)
 
 

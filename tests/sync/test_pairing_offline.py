@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 
 from crystal.cli.qr import QUIET, qr_ansi, qr_text
 from crystal.errors import UsageError
-from crystal.sync.keys.bundle import (
-    MAX_OFFLINE_CHARS,
-    OFFLINE_PREFIX,
-    Bundle,
-    encode_bundle,
-    format_offline,
-    parse_offline,
-)
+from crystal.sync.keys.bundle import MAX_OFFLINE_CHARS, OFFLINE_PREFIX, Bundle, parse_offline
 from crystal.sync.keys.forms import armor
 from tests.support.examples import examples
 from tests.support.table import each_row
@@ -49,7 +42,7 @@ def bundle(ca: str | None = None, url: str = "https://relay.example.org") -> Bun
 
 def test_the_word_is_short_and_holds_the_whole_bundle() -> None:
     one = bundle()
-    text = format_offline(one)
+    text = one.format_offline()
     assert re.fullmatch(r"crystal1:[a-z2-7]{140,310}", text)
     assert parse_offline(text) == one
 
@@ -57,7 +50,7 @@ def test_the_word_is_short_and_holds_the_whole_bundle() -> None:
 @each_row("width", [1, 7, 40, 79])
 def test_case_and_line_breaks_do_not_matter(width: int) -> None:
     one = bundle(ca="-----BEGIN CERTIFICATE-----\n" + "A" * 1200 + "\n-----END CERTIFICATE-----\n")
-    text = format_offline(one)
+    text = one.format_offline()
     wrapped = [text[at : at + width] for at in range(0, len(text), width)]
     for shown in ("\n".join(wrapped), "\r\n  ".join(wrapped), " ".join(wrapped).upper() + "\n\n", "\t" + text.title()):
         assert parse_offline(shown) == one
@@ -65,7 +58,7 @@ def test_case_and_line_breaks_do_not_matter(width: int) -> None:
 
 @pytest.mark.slow
 def test_every_wrong_character_is_refused() -> None:
-    text = format_offline(bundle())
+    text = bundle().format_offline()
     for at, letter in itertools.product(range(len(text)), ALPHABET + "0189-.:é"):
         if letter != text[at]:
             with pytest.raises(UsageError):
@@ -75,7 +68,7 @@ def test_every_wrong_character_is_refused() -> None:
 @pytest.mark.slow
 def test_every_swap_of_neighbours_is_refused() -> None:
     for _ in range(10):
-        text = format_offline(bundle())
+        text = bundle().format_offline()
         for at in range(len(text) - 1):
             if text[at] != text[at + 1]:
                 with pytest.raises(UsageError):
@@ -83,7 +76,7 @@ def test_every_swap_of_neighbours_is_refused() -> None:
 
 
 def test_every_missing_or_doubled_character_and_every_beginning_is_refused() -> None:
-    text = format_offline(bundle())
+    text = bundle().format_offline()
     for at in range(len(text)):
         for changed in (text[:at] + text[at + 1 :], text[: at + 1] + text[at:], text[:at]):
             with pytest.raises(UsageError):
@@ -93,7 +86,7 @@ def test_every_missing_or_doubled_character_and_every_beginning_is_refused() -> 
 @examples(50)
 @given(st.data())
 def test_errors_within_four_neighbouring_letters_are_always_found(data: st.DataObject) -> None:
-    text = format_offline(bundle())
+    text = bundle().format_offline()
     at = data.draw(st.integers(len(OFFLINE_PREFIX), len(text) - 4))
     other = data.draw(st.text(alphabet=ALPHABET, min_size=4, max_size=4))
     if other != text[at : at + 4]:
@@ -116,7 +109,7 @@ def test_errors_within_four_neighbouring_letters_are_always_found(data: st.DataO
         (armor(OFFLINE_PREFIX, b""), "0 bytes long"),
         (armor(OFFLINE_PREFIX, b"\x02\x00" + bytes(100)), "of version 2"),
         (armor(OFFLINE_PREFIX, b"\x01\x00" + bytes(100)), "cannot be used"),
-        (armor(OFFLINE_PREFIX, encode_bundle(bundle()) + b"x"), "damaged"),
+        (armor(OFFLINE_PREFIX, bundle().encode() + b"x"), "damaged"),
     ],
 )
 def test_what_is_no_pairing_string_is_refused_with_its_reason(text: str, problem: str) -> None:
@@ -127,7 +120,7 @@ def test_what_is_no_pairing_string_is_refused_with_its_reason(text: str, problem
 
 def test_the_longest_bundle_fits() -> None:
     one = bundle(ca="x" * 15_600)
-    text = format_offline(one)
+    text = one.format_offline()
     assert len(text) <= MAX_OFFLINE_CHARS
     assert parse_offline(text) == one
 
@@ -141,7 +134,7 @@ def test_no_text_does_more_than_be_refused(text: str) -> None:
 
 
 def test_a_typing_error_is_not_shown() -> None:
-    text = format_offline(bundle())
+    text = bundle().format_offline()
     with pytest.raises(UsageError) as caught:
         parse_offline(text[:100] + "0" + text[101:])
     assert text[20:30] not in caught.value.message
@@ -178,7 +171,7 @@ def test_the_picture_shows_the_modules_with_their_quiet_zone(text: str) -> None:
 @each_row("text", ["7-APPLE-RIVER-STONE", "", None])
 def test_the_picture_decodes_to_the_text(text: str | None) -> None:
     zxing = pytest.importorskip("zxingcpp", reason="a decoder of QR codes: pip install zxing-cpp")
-    text = format_offline(bundle()).upper() if text is None else text or "https://example.org/?a=ä"
+    text = bundle().format_offline().upper() if text is None else text or "https://example.org/?a=ä"
     rows = modules_of(qr_text(text))
     scale = 4
     width, height = len(rows[0]) * scale, len(rows) * scale
@@ -190,7 +183,7 @@ def test_the_picture_decodes_to_the_text(text: str | None) -> None:
 
 def test_pictures_are_small_enough_for_a_terminal() -> None:
     code = qr_text("7-APPLE-RIVER-STONE").split("\n")
-    whole = qr_text(format_offline(bundle()).upper()).split("\n")
+    whole = qr_text(bundle().format_offline().upper()).split("\n")
     assert (len(code[0]), len(code)) <= (33, 17)
     assert (len(whole[0]), len(whole)) <= (65, 33)
 

@@ -15,7 +15,7 @@ from crystal.errors import UnavailableError
 from crystal.store.sync import past
 from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.errors import MailboxTakenError, NotAtRelayError, RelayUnavailableError
-from crystal.sync.keys.bundle import Bundle, encode_bundle
+from crystal.sync.keys.bundle import Bundle
 from crystal.sync.keys.pairing import Pairing, PairingError
 from crystal.sync.keys.places import KeyPlaces
 from crystal.sync.keys.word_codes import parse_code
@@ -106,7 +106,7 @@ def test_a_relay_that_swaps_in_a_message_of_its_own_pairing_is_found_out(pairs: 
     one, other = Pairing(code, os.urandom, is_home=True), Pairing(code, os.urandom, is_home=False)
     bundle = Bundle(URL, "crt_x", b"i" * 16, 1, ROOT, b"u" * 8, b"d" * 8, "evil")
     forged: dict[tuple[str, str], bytes] = {}
-    for (writer, name), plain in zip(ORDER, (b"", b"", b"", b"", encode_bundle(bundle), b"x"), strict=True):
+    for (writer, name), plain in zip(ORDER, (b"", b"", b"", b"", bundle.encode(), b"x"), strict=True):
         sender, taker = (one, other) if writer == "a" else (other, one)
         forged[writer, name] = sender.send(plain)
         taker.take(forged[writer, name])

@@ -32,15 +32,7 @@ from crystal.store.sync import outbox, past, relay_peers
 from crystal.store.sync.relay_peers import NewLink, Peer, all_peers, devices_in_use
 from crystal.sync.address import is_loopback, parse_address
 from crystal.sync.client import RelayClient
-from crystal.sync.keys.bundle import (
-    OFFLINE_PREFIX,
-    Bundle,
-    BundleReceipt,
-    decode_bundle,
-    digest_of,
-    encode_answer,
-    parse_offline,
-)
+from crystal.sync.keys.bundle import OFFLINE_PREFIX, Bundle, BundleReceipt, decode_bundle, parse_offline
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.pairing import PairingError
@@ -142,7 +134,7 @@ def join(
         bundle = _as_seen_from_here(machine, given, url)
         joined = keep(machine, bundle, over=over, key=bundle.key, token=RelayToken(bundle.token))
         name = bundle.device_name or clean_name(machine.config.device) or "device"
-        mailbox.send(encode_answer(BundleReceipt(name, proposed_agent(machine.config), digest_of(given))))
+        mailbox.send(BundleReceipt(name, proposed_agent(machine.config), given.digest).encode())
     except BaseException:
         mailbox.give_up()
         undo_join(machine, role)

@@ -23,7 +23,7 @@ from crystal.errors import NotConfiguredError, UsageError
 from crystal.store.sync import relay_peers
 from crystal.store.sync.relay_peers import NewLink, Peer, all_peers
 from crystal.sync.client import RelayClient
-from crystal.sync.keys.bundle import Bundle, BundleReceipt, decode_answer, digest_of, encode_bundle, format_offline
+from crystal.sync.keys.bundle import Bundle, BundleReceipt, decode_answer
 from crystal.sync.keys.derive import device_secret, new_root, shared_device_id, shared_prefix
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.pairing import PairingError
@@ -90,9 +90,9 @@ def pair(
         tell("it has the right code")
         with _admitted(machine, client, os.urandom(16), os.urandom(8), os.urandom(8)) as peer:
             bundle = _make_bundle(machine, client, peer, name or "")
-            mailbox.send(encode_bundle(bundle))
+            mailbox.send(bundle.encode())
             answer = decode_answer(mailbox.take())
-            if not hmac.compare_digest(answer.bundle_digest, digest_of(bundle)):
+            if not hmac.compare_digest(answer.bundle_digest, bundle.digest):
                 raise PairingError("tampered", "the device stored another bundle than it was given")
             paired = _take_answer(machine, peer, answer, name or answer.device_name)
     return replace(paired, words=mailbox.pairing.words)
@@ -130,7 +130,7 @@ def pair_offline(machine: Machine, client: RelayClient, *, name: str | None) -> 
         bundle = _make_bundle(machine, client, admitted, given)
         peer = _settle(machine, admitted, given)
     notes = (f"the name {asked} is taken: this device is called {given}",) if name and given != asked else ()
-    return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
+    return Paired(peer, words_of_bundle(bundle), notes, bundle.format_offline())
 
 
 def pair_again(machine: Machine, client: RelayClient, name: str) -> Paired:
@@ -146,7 +146,7 @@ def pair_again(machine: Machine, client: RelayClient, name: str) -> Paired:
         raise UsageError(f"{peer.name} was revoked", hint="let it join as a new device: crystal relay pair")
     bundle = _make_bundle(machine, client, peer, peer.name)
     notes = ("its former token no longer works; on the device run: crystal relay join --replace",)
-    return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
+    return Paired(peer, words_of_bundle(bundle), notes, bundle.format_offline())
 
 
 def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
@@ -272,7 +272,7 @@ def joined_string(code: str, url: str) -> str:
 
 def words_of_bundle(bundle: Bundle) -> tuple[str, ...]:
     """Return four words for a bundle that was carried by hand."""
-    return words_of_bits(digest_of(bundle), 4)
+    return words_of_bits(bundle.digest, 4)
 
 
 def shared_ids(root: bytes, name: str) -> tuple[bytes, bytes, bytes]:

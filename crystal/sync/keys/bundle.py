@@ -74,6 +74,33 @@ class Bundle:
         """Return the device key for ``KeyPlaces.write_key``."""
         return RelayKey("device", self.device_secret, self.device_id, self.generation)
 
+    @property
+    def digest(self) -> bytes:
+        """Return the 32-byte digest by which a device names the bundle that it stored."""
+        return hashlib.sha256(b"crystal-pair/1 bundle\0" + self.encode()).digest()
+
+    def encode(self) -> bytes:
+        """Encode the bundle as bytes, about 180 without a certificate.
+
+        Raises:
+            UsageError: It is too large; only a long certificate can make it so.
+        """
+        ids = (self.device_id, self.generation, self.device_secret, self.up_prefix, self.down_prefix)
+        texts = _join(self.url, self.token, self.home_name, self.device_name, self.ca or "")
+        data = _FIXED.pack(BUNDLE_VERSION, *ids) + texts
+        if len(data) > MAX_BUNDLE_BYTES:
+            problem = f"the pairing bundle is {len(data)} bytes long, at most {MAX_BUNDLE_BYTES} are possible"
+            raise UsageError(problem, hint="give a certificate file with one certificate, that of the authority")
+        return data
+
+    def format_offline(self) -> str:
+        """Encode the bundle as one word with a checksum, about 300 characters; in capitals it makes a smaller QR code.
+
+        Anyone who reads this word can act as the device. It is passed from screen to camera or through standard input,
+        never on a command line.
+        """
+        return armor(OFFLINE_PREFIX, self.encode())
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a bundle holds keys and is not copied")
 
@@ -92,24 +119,13 @@ class BundleReceipt:
         checked_agent_id(self.agent_id)
         _length("bundle_digest", self.bundle_digest, DIGEST_BYTES)
 
-
-def encode_bundle(bundle: Bundle) -> bytes:
-    """Encode a bundle as bytes, about 180 without a certificate.
-
-    Raises:
-        UsageError: It is too large; only a long certificate can make it so.
-    """
-    ids = (bundle.device_id, bundle.generation, bundle.device_secret, bundle.up_prefix, bundle.down_prefix)
-    texts = _join(bundle.url, bundle.token, bundle.home_name, bundle.device_name, bundle.ca or "")
-    data = _FIXED.pack(BUNDLE_VERSION, *ids) + texts
-    if len(data) > MAX_BUNDLE_BYTES:
-        problem = f"the pairing bundle is {len(data)} bytes long, at most {MAX_BUNDLE_BYTES} are possible"
-        raise UsageError(problem, hint="give a certificate file with one certificate, that of the authority")
-    return data
+    def encode(self) -> bytes:
+        """Encode the device's answer as bytes."""
+        return self.bundle_digest + _join(self.device_name, self.agent_id)
 
 
 def decode_bundle(data: bytes) -> Bundle:
-    """Decode the output of ``encode_bundle``.
+    """Decode the output of ``Bundle.encode``.
 
     Raises:
         UsageError: It is not a bundle, or of another version.
@@ -126,15 +142,6 @@ def decode_bundle(data: bytes) -> Bundle:
     return Bundle(url, token, device_id, generation, secret, up, down, home, device, ca or None)
 
 
-def format_offline(bundle: Bundle) -> str:
-    """Encode a bundle as one word with a checksum, about 300 characters in lower case; capitals make a smaller QR code.
-
-    Anyone who reads this word can act as the device. It is passed from screen to camera or through standard input,
-    never on a command line.
-    """
-    return armor(OFFLINE_PREFIX, encode_bundle(bundle))
-
-
 def parse_offline(text: str) -> Bundle:
     """Decode the word, in any case, with line breaks and spaces anywhere.
 
@@ -144,13 +151,8 @@ def parse_offline(text: str) -> Bundle:
     return decode_bundle(unarmor(OFFLINE_PREFIX, text, name="the pairing string", max_chars=MAX_OFFLINE_CHARS))
 
 
-def encode_answer(answer: BundleReceipt) -> bytes:
-    """Encode the device's answer as bytes."""
-    return answer.bundle_digest + _join(answer.device_name, answer.agent_id)
-
-
 def decode_answer(data: bytes) -> BundleReceipt:
-    """Decode the output of ``encode_answer``.
+    """Decode the output of ``BundleReceipt.encode``.
 
     Raises:
         UsageError: It is not an answer.
@@ -160,11 +162,6 @@ def decode_answer(data: bytes) -> BundleReceipt:
     except ValueError as error:
         raise _unusable("the device's answer is damaged") from error
     return BundleReceipt(name, agent, data[:DIGEST_BYTES])
-
-
-def digest_of(bundle: Bundle) -> bytes:
-    """Return the 32-byte digest by which a device names the bundle that it stored."""
-    return hashlib.sha256(b"crystal-pair/1 bundle\0" + encode_bundle(bundle)).digest()
 
 
 def _join(*texts: str) -> bytes:
