@@ -85,6 +85,116 @@ class ModelChoice:
             return str(self.model)
         return self.provider if self.model is None else f"{self.provider}:{self.model}"
 
+    def embedder(self) -> Embedder | None:
+        """Return its embedder, with the settings that apply once it is chosen; None for ``none``.
+
+        Raises:
+            NotConfiguredError: Something that it needs is missing.
+        """
+        config = this_config()
+        if self.provider == "none":
+            return None
+        return embedder_for(config, self.provider, self.model, None, self._base_url(config))
+
+    def check_key(self) -> None:
+        """Check that its provider has a key, if it needs one.
+
+        Raises:
+            NotConfiguredError: It has none.
+        """
+        config = this_config()
+        if not needs_key(self.provider) or self._base_url(config) is not None:
+            return
+        if api_key(config, self.provider) is None:
+            raise NotConfiguredError(
+                f"there is no API key for {self.provider}", hint="docs/reference/configuration.md, API keys"
+            )
+
+    def leaves_the_machine(self) -> str | None:
+        """Return, in words, the address that texts are sent to once it is chosen; None if they stay here."""
+        if not _is_remote(self.provider):
+            return None
+        from crystal.provider_http.post import stays_here  # noqa: PLC0415 - brings httpx, 0.1 s
+
+        url = self._base_url(this_config())
+        if stays_here(self.provider, url, self.model):
+            return None
+        return f"{self.provider} at {url}" if url else self.provider
+
+    def _base_url(self, config: Config) -> str | None:
+        """Return the address that applies once it is chosen; None for the provider's own."""
+        is_same, source = self.provider == config.embedding_provider, config.origin("embedding.base_url")
+        return config.embedding_base_url if is_same or source.startswith("environment") else None
+
+    def choose(self) -> tuple[str, ...]:
+        """Write it into the settings file; return the variables that override the file, so that this has no effect.
+
+        The other settings of the present provider (its dimension, its address) go with it.
+        """
+        config = this_config()
+        values: dict[str, object] = {"embedding.provider": self.provider, "embedding.model": self.model}
+        if self.provider != config.embedding_provider:
+            values["embedding.base_url"] = None
+        values["embedding.dimension"] = None
+        set_values(config.places.config_file, values)
+        now = this_config()
+        return tuple(
+            now.origin(key).removeprefix("environment ")
+            for key in ("embedding.provider", "embedding.model", "embedding.dimension")
+            if now.origin(key).startswith("environment")
+        )
+
+    def waiting_for(self, machine: Machine) -> int:
+        """Return how many chunks will need a new vector when it is chosen."""
+        embedder = self.embedder()
+        if embedder is None:
+            return 0
+        found = vectors.find_generation(machine.store, embedder.provider, embedder.model, embedder.dimension)
+        known = vectors.generations(machine.store)
+        if found is None or not (found.serving or found == known[-1]):
+            return stats.counts(machine.store)["chunks"]
+        return vectors.count_pending(machine.store, found.id)
+
+    def try_on_memory(self, size: Size, progress: Callable[[int, int], None]) -> Trial:
+        """Compare it with the model that serves, on a sample of the memory; nothing of the memory is changed.
+
+        Raises:
+            UsageError: There is no model to try.
+        """
+        from crystal.evaluate.questions import MIN_CHARACTERS  # noqa: PLC0415 - the same
+        from crystal.evaluate.trial import try_model  # noqa: PLC0415 - brings the search: only a trial needs it
+
+        new = self.embedder()
+        if new is None:
+            raise UsageError("without a model there is nothing to try", hint="crystal models list")
+        with open_reader() as machine, tempfile.TemporaryDirectory(prefix="crystal-trial-") as scratch:
+            present, why_not = None, "no model serves yet"
+            try:
+                if serving_generation(machine.store) is not None:
+                    present = machine.asking_embedder()
+            except CrystalError as error:
+                why_not = error.message
+            url, now = self._base_url(machine.config), machine.config.embedding_base_url
+            asked = [(new, url)] if present is None else [(new, url), (present, now)]
+            is_here = all(rule_for(machine, one.provider, where, one.model).is_here for one, where in asked)
+            rule = SendingRule(machine, is_here)
+            sample = rule.sendable_sample(sample_turns(machine.store, size.turns, least=MIN_CHARACTERS))
+            try:
+                return try_model(
+                    machine.store,
+                    None if present is None else rule.guard(present, sample),
+                    rule.guard(new, sample),
+                    sample=sample,
+                    scratch=Path(scratch),
+                    size=size,
+                    now=machine.now(),
+                    why_no_present=why_not,
+                    progress=progress,
+                    how=prepare_search(machine, "", 1, Filters())[1].how,
+                )
+            finally:
+                book_tokens([one for one in (present, new) if one is not None])
+
 
 # ------------------------------------------------------------------------------------------------------------- list
 
@@ -193,73 +303,9 @@ def target_of(name: str) -> ModelChoice:
         raise NotFoundError(f"there is no model {name!r}", hint=hint) from error
 
 
-def embedder_of(target: ModelChoice) -> Embedder | None:
-    """Return the embedder of a target with the settings that apply once it is chosen; None for ``none``.
-
-    Raises:
-        NotConfiguredError: Something that it needs is missing.
-    """
-    config = this_config()
-    if target.provider == "none":
-        return None
-    return embedder_for(config, target.provider, target.model, None, _base_url(config, target))
-
-
 def _is_remote(provider: str) -> bool:
     """Return True for a provider that is asked over HTTP."""
     return provider in EMBEDDING_PROVIDERS and not runs_here(provider)
-
-
-def check_key(target: ModelChoice) -> None:
-    """Check that a provider that needs a key has one.
-
-    Raises:
-        NotConfiguredError: It has none.
-    """
-    config = this_config()
-    if not needs_key(target.provider) or _base_url(config, target) is not None:
-        return
-    if api_key(config, target.provider) is None:
-        raise NotConfiguredError(
-            f"there is no API key for {target.provider}", hint="docs/reference/configuration.md, API keys"
-        )
-
-
-def _base_url(config: Config, target: ModelChoice) -> str | None:
-    """Return the address that applies once a target is chosen; None for the provider's own."""
-    is_same, source = target.provider == config.embedding_provider, config.origin("embedding.base_url")
-    return config.embedding_base_url if is_same or source.startswith("environment") else None
-
-
-def leaves_the_machine(target: ModelChoice) -> str | None:
-    """Return, in words, the address that texts are sent to once a target is chosen; None if they stay here."""
-    if not _is_remote(target.provider):
-        return None
-    from crystal.provider_http.post import stays_here  # noqa: PLC0415 - brings httpx, 0.1 s
-
-    url = _base_url(this_config(), target)
-    if stays_here(target.provider, url, target.model):
-        return None
-    return f"{target.provider} at {url}" if url else target.provider
-
-
-def choose(target: ModelChoice) -> tuple[str, ...]:
-    """Write a target into the settings file; return the variables that override the file, so that it has no effect.
-
-    The other settings of the present provider (its dimension, its address) go with it.
-    """
-    config = this_config()
-    values: dict[str, object] = {"embedding.provider": target.provider, "embedding.model": target.model}
-    if target.provider != config.embedding_provider:
-        values["embedding.base_url"] = None
-    values["embedding.dimension"] = None
-    set_values(config.places.config_file, values)
-    now = this_config()
-    return tuple(
-        now.origin(key).removeprefix("environment ")
-        for key in ("embedding.provider", "embedding.model", "embedding.dimension")
-        if now.origin(key).startswith("environment")
-    )
 
 
 def in_use(name: str) -> str | None:
@@ -303,59 +349,6 @@ def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: floa
         with contextlib.suppress(UnavailableError):  # the index is derived: the next run brings it up to date
             index(machine.store, machine.now(), time.monotonic() + seconds)
         return report
-
-
-def waiting_for(machine: Machine, target: ModelChoice) -> int:
-    """Return how many chunks will need a new vector when a target is chosen."""
-    embedder = embedder_of(target)
-    if embedder is None:
-        return 0
-    found = vectors.find_generation(machine.store, embedder.provider, embedder.model, embedder.dimension)
-    known = vectors.generations(machine.store)
-    if found is None or not (found.serving or found == known[-1]):
-        return stats.counts(machine.store)["chunks"]
-    return vectors.count_pending(machine.store, found.id)
-
-
-def try_on_memory(target: ModelChoice, size: Size, progress: Callable[[int, int], None]) -> Trial:
-    """Compare a model with the one that serves, on a sample of the memory; nothing of the memory is changed.
-
-    Raises:
-        UsageError: There is no model to try.
-    """
-    from crystal.evaluate.questions import MIN_CHARACTERS  # noqa: PLC0415 - the same
-    from crystal.evaluate.trial import try_model  # noqa: PLC0415 - brings the search: only a trial needs it
-
-    new = embedder_of(target)
-    if new is None:
-        raise UsageError("without a model there is nothing to try", hint="crystal models list")
-    with open_reader() as machine, tempfile.TemporaryDirectory(prefix="crystal-trial-") as scratch:
-        present, why_not = None, "no model serves yet"
-        try:
-            if serving_generation(machine.store) is not None:
-                present = machine.asking_embedder()
-        except CrystalError as error:
-            why_not = error.message
-        url, now = _base_url(machine.config, target), machine.config.embedding_base_url
-        asked = [(new, url)] if present is None else [(new, url), (present, now)]
-        is_here = all(rule_for(machine, one.provider, where, one.model).is_here for one, where in asked)
-        rule = SendingRule(machine, is_here)
-        sample = rule.sendable_sample(sample_turns(machine.store, size.turns, least=MIN_CHARACTERS))
-        try:
-            return try_model(
-                machine.store,
-                None if present is None else rule.guard(present, sample),
-                rule.guard(new, sample),
-                sample=sample,
-                scratch=Path(scratch),
-                size=size,
-                now=machine.now(),
-                why_no_present=why_not,
-                progress=progress,
-                how=prepare_search(machine, "", 1, Filters())[1].how,
-            )
-        finally:
-            book_tokens([one for one in (present, new) if one is not None])
 
 
 def book_tokens(embedders: Sequence[Embedder]) -> None:

@@ -11,20 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crystal.app.context import now_ms, open_machine, open_reader, this_config
-from crystal.app.models import (
-    ModelChoice,
-    ModelRow,
-    check_key,
-    choose,
-    embedder_of,
-    fill_now,
-    in_use,
-    leaves_the_machine,
-    list_models,
-    target_of,
-    try_on_memory,
-    waiting_for,
-)
+from crystal.app.models import ModelChoice, ModelRow, fill_now, in_use, list_models, target_of
 from crystal.cli.confirm import ask
 from crystal.cli.json_output import answer, json_row, record
 from crystal.cli.options import AsJson, argument, flag, option
@@ -207,7 +194,7 @@ def use(
             kept = [f"nothing is changed; to use it: crystal models use {target.name} --yes"]
             answer({**report, "changed": False}, kept, as_json=as_json)
             return
-    winners = choose(target)
+    winners = target.choose()
     for variable in winners:
         note(f"{variable} is set and wins over the file")
     report |= {"changed": True, **_remaining_work(target, now=now)}
@@ -218,12 +205,12 @@ def use(
 
 def _agree_to_send(target: ModelChoice, *, yes: bool) -> None:
     """Ask before texts are sent to another machine, and say so."""
-    whom = leaves_the_machine(target)
+    whom = target.leaves_the_machine()
     if whom is None or yes:
         return
     try:
         with open_reader() as machine:
-            many = f"{count_words(waiting_for(machine, target), 'chunk')} now, and every later one"
+            many = f"{count_words(target.waiting_for(machine), 'chunk')} now, and every later one"
     except NotConfiguredError:
         many = "every chunk"
     words = f"{one_line(whom)} will receive the text of {many}, and every question that you ask"
@@ -234,10 +221,10 @@ def _agree_to_send(target: ModelChoice, *, yes: bool) -> None:
 
 def _check_usable(target: ModelChoice) -> None:
     """Check the model before anything is changed: embed a word if it is local, and check the provider's key."""
-    embedder = embedder_of(target)
+    embedder = target.embedder()
     if embedder is not None and runs_here(target.provider):
         embedder.embed_query("crystal")
-    check_key(target)
+    target.check_key()
 
 
 def _evaluate(target: ModelChoice, questions: int) -> Trial:
@@ -245,14 +232,14 @@ def _evaluate(target: ModelChoice, questions: int) -> Trial:
 
     size = Size(questions)
     with bar_shown() as show:
-        return try_on_memory(target, size, lambda done, _: show("trying", done, size.turns))
+        return target.try_on_memory(size, lambda done, _: show("trying", done, size.turns))
 
 
 def _remaining_work(target: ModelChoice, *, now: bool) -> dict[str, Any]:
     """Return what is left to do after a model was chosen; with ``now``, make vectors first."""
     try:
         with open_reader() as reader:
-            waiting, serving = waiting_for(reader, target), serving_generation(reader.store)
+            waiting, serving = target.waiting_for(reader), serving_generation(reader.store)
     except NotConfiguredError:
         return {"waiting": 0, "embedded": 0, "serving": None, "problem": None}
     done, problem = 0, None

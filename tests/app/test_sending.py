@@ -14,7 +14,7 @@ from crystal.app.context import Machine, open_machine
 from crystal.app.import_past import import_sessions, plan_import
 from crystal.app.memories import remember
 from crystal.app.model_texts import SendingRule, count_kept_here
-from crystal.app.models import ModelChoice, fill_now, try_on_memory
+from crystal.app.models import ModelChoice, fill_now
 from crystal.app.recall import recall_here
 from crystal.app.reflect import reflect
 from crystal.app.search import prepare_search
@@ -103,7 +103,7 @@ def senders(machine: Machine) -> dict[str, Callable[[], object]]:
             "UPDATE sessions SET summary_mode = 'simple'", lambda: write_summaries_again(machine)
         ),
         "vectors at once: embeddings": after(wait, lambda: fill_now(machine, lambda _: None, seconds=60)),
-        "a trial: embeddings": lambda: try_on_memory(LARGE, few, lambda *_: None),
+        "a trial: embeddings": lambda: LARGE.try_on_memory(few, lambda *_: None),
         "the test of recall: embeddings": lambda: recall_here(2, 60.0, lambda *_: None),
         "deep search: chat/completions": lambda: search(*deep),
     }
