@@ -17,7 +17,7 @@ from crystal.store.work.index import hash_for, tools_of
 from crystal.store.work.queries import FailedRun, RecordedCall, calls, failures_with, folders_of, steps_after
 from crystal.work.calls import calls_of
 from crystal.work.cures import Cure, WorkStep, find_cure, find_right_usage
-from crystal.work.errors import ErrorLine, error_lines, is_wrong_option
+from crystal.work.errors import ErrorLine, asked_errors, error_lines, is_wrong_option
 
 MAX_FIXES = 5
 MAX_LOOKED_AT = 40
@@ -86,7 +86,7 @@ def fix(machine: Machine, error: str, *, project: str | None = None, is_only: bo
         project: The project to begin with: its name, or a folder; None for all.
         is_only: The other projects are not searched.
     """
-    sought = error_lines(error) or error_lines(f"a.c:1: {error.strip()}")  # it may be given without its place
+    sought = asked_errors(error)
     for place in (project,) if project is None or is_only else (project, None):
         found = list[KnownFix]()
         for store in machine.stores:

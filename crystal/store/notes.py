@@ -28,7 +28,7 @@ READERS = "readers"
 
 WORK_CURSOR = "work_cursor"
 """Key of ``FORM:TURN``: the work index contains every turn up to TURN, extracted by version FORM."""
-WORK_FORM = 14
+WORK_FORM = 15
 """Version of the extraction; increase it when the same turns give other rows, and the index is rebuilt."""
 
 

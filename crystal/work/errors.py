@@ -33,8 +33,13 @@ _SUMS_UP = lazy_pattern(
     r"|^error: (?:\(none\)|0)$|cannot find symbol$"
 )
 """Lines that say only that something failed, and lines of logs."""
+_AT = r"(?:[:(]\[?\d+[:,)\]\d]*|: \(\d+, \d+\))"
+"""A place in a file, behind its name."""
 _CHANGING = (
     (lazy_pattern(r"^(?:E {2,}|Output: )"), ""),  # pytest's mark; that of Gemini CLI and Qwen Code
+    (lazy_pattern(r"^\[(?:ERROR|FATAL)\] (?=\S+\.\w+:\[)|(?<=^npm )(?:ERR!|error) |^e: (?:file://)?(?=/)"), ""),
+    (lazy_pattern(r"^thread '[^']*'(?: \(\d+\))? panicked at "), "panicked: "),
+    (lazy_pattern(r"[`\u2018]([^`'\u2018\u2019\s]+)['\u2019]"), r"'\1'"),  # quotes of Ruby and GCC
     (lazy_pattern(
         r"^(?:##\[error\]|::error[^:]*::|\[(?!error|warn|fatal)[a-z][\w:.-]*\] |[\w.-]+-\d+ +\| "
         r"|\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?\s+)+"
@@ -45,12 +50,14 @@ _CHANGING = (
     ), r"\1\2: command not found"),  # each shell says it in its own way
     (lazy_pattern(r"^\d+:\d+\s+(?=error)"), ""),  # ESLint's place, below the file's name
     (lazy_pattern(r"\w+://\S+"), "<url>"),
+    (lazy_pattern(r"(?<=\s):::(?=\d)"), ""),  # the address of no host, before a port
     (lazy_pattern(r"\b\d{4}[-/]\d\d[-/]\d\d(?:[T ]?[\d:.]+(?:Z|[+-][\d:]+)?)?"), "<time>"),
-    (lazy_pattern(r"(?<![~.\w@+-])(?:[A-Za-z]:)?(?:[~.\w@+-]*[\\/])+[\w.@+*-]*(?:[:(]\d+[:,)\d]*)?:?"), "<path> "),
-    (lazy_pattern(r"(?<![\w+-])[\w+-]+\.[A-Za-z]\w{0,4}(?:[:(]\d+[:,)\d]*):?"), "<path> "),
+    (lazy_pattern(r"(?<![~.\w@+-])(?:[A-Za-z]:)?(?:[~.\w@+-]*[\\/])+[\w.@+*-]*" + _AT + "?:?"), "<path> "),
+    (lazy_pattern(r"(?<![\w+-])[\w+-]+\.[A-Za-z]\w{0,4}" + _AT + ":?"), "<path> "),
     (lazy_pattern(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<id>"),
     (lazy_pattern(r"\b(?:0x[0-9a-fA-F]+|(?=[0-9a-f]{0,63}\d)[0-9a-f]{7,64})\b"), "<id>"),
-    (lazy_pattern(r"\d+(?:[.,:]\d+)*"), "0"),
+    (lazy_pattern(
+        r"(?:\bv(?=\d+\.))?\d+(?:[.,:]\d+)*(?i:-(?:rc|alpha|beta|nightly|dev|snapshot)\b[.\d]*)?"), "0"),
     (lazy_pattern(r"\s+"), " "),
 )  # fmt: skip
 _RULE = lazy_pattern(r" \([a-z][a-z0-9-]*\)$")
@@ -59,6 +66,12 @@ _NAME = lazy_pattern(r"`[^`]*`|(?<=: )sig: .*(?= \([a-z]+\)$)")
 """Names in the code, which differ in the lines of one rule."""
 _PLACE_FIRST = lazy_pattern(r"(?:(?:error|vet): )?<path>:? ")
 """Text before an error that is also printed without its place."""
+_LABEL = lazy_pattern(
+    r"^(?:- )?(?:\[error\]:? |error(?:: | <path> - | (?=ts\d))"
+    r"|uncaught (?:\(in promise\) )?|unhandled rejection \((\w+)\)(?=:))+"
+    r"|^(?:[a-z_]\w*\.)+(?=\w*(?:error|exception): )| \(typecheck\)$"
+)
+"""What some programs print before or after an error, and others do not."""
 _USAGE = lazy_pattern(r"(?:unknown|unrecognized|illegal|invalid|no such) (?:shorthand )?(?:flag|option|argument)")
 _WORD = lazy_pattern(r"[a-z]{2,}")
 _PLACE = lazy_pattern(r"(?<![\w@+.-])([\w@+.-]+\.[A-Za-z]\w{0,4})[:(](?:\[?\d+|\(\.text)")  # javac in Maven; ld
@@ -84,7 +97,7 @@ class ErrorLine(NamedTuple):
 def error_lines(text: str) -> list[ErrorLine]:
     """Return the lines of an output that report an error, each once."""
     lines = [_COLOUR.sub("", line).strip() for line in text[:MAX_TEXT].splitlines()]
-    lines = [_with_symbol(line, lines[at + 1 : at + 5]) for at, line in enumerate(lines)]
+    lines = [_with_rest(line, lines[at + 1 : at + 5]) for at, line in enumerate(lines)]
     telling = (number for number, line in enumerate(lines) if _tells(line))
     found: dict[str, ErrorLine] = {}
     for number in islice(telling, MAX_LINES):
@@ -92,6 +105,14 @@ def error_lines(text: str) -> list[ErrorLine]:
         if plain and plain not in found:
             found[plain] = ErrorLine(plain, lines[number], _file(lines, number))
     return list(found.values())
+
+
+def asked_errors(text: str) -> list[ErrorLine]:
+    """Return the errors of a question: of one line also without its place, or without what a person says before it."""
+    found, place = error_lines(text), _PLACE.search(text)
+    if place and "\n" not in text.strip():
+        found += error_lines(text[place.start() :])
+    return found or error_lines(f"a.c:1: {text.strip()}")
 
 
 def plain_error(line: str) -> str:
@@ -106,10 +127,8 @@ def plain_error(line: str) -> str:
     is_telling = len(plain) >= MIN_CHARACTERS and words >= MIN_WORDS - (place is not None)
     if not (is_telling and _tells(plain)) or _SUMS_UP.search(plain):
         return ""
-    if place is None:
-        return plain
-    plain = plain[place.end() :]
-    return _NAME.sub("<name>", plain) if _RULE.search(plain) else plain
+    plain = _LABEL.sub(r"\1", plain[place.end() if place else 0 :])
+    return _NAME.sub("<name>", plain) if place and _RULE.search(plain) else plain
 
 
 def is_wrong_option(error: ErrorLine) -> bool:
@@ -117,11 +136,12 @@ def is_wrong_option(error: ErrorLine) -> bool:
     return _USAGE.search(error.plain) is not None
 
 
-def _with_symbol(line: str, after: list[str]) -> str:
-    """Return javac's line ``cannot find symbol`` with the symbol, which it prints below."""
-    if not line.endswith("cannot find symbol"):
+def _with_rest(line: str, after: list[str]) -> str:
+    """Return javac's ``cannot find symbol`` with the symbol, and Rust's panic with its message: they print it below."""
+    is_panic = " panicked at " in line and line.endswith(":")
+    if not is_panic and not line.endswith("cannot find symbol"):
         return line
-    return f"{line} {next((other for other in after if 'symbol:' in other), '')}".strip()
+    return f"{line} {next((other for other in after if is_panic or 'symbol:' in other), '')}".strip()
 
 
 def _tells(line: str) -> bool:

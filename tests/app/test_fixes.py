@@ -64,7 +64,11 @@ def test_a_compilers_error_is_known_without_its_place(store: Store) -> None:
     add_turn(store, "It builds.", role="assistant", session="one", ts=NOW + 30, message_id="end", project="/a/shop")
     make_again(store)
     with Crystal() as memory:
-        for asked in ("undefined: total", "lib/x.go:90:12: undefined: total\n"):
+        for asked in (
+            "undefined: total",
+            "lib/x.go:90:12: undefined: total\n",
+            "I get lib/x.go:90:12: undefined: total",
+        ):
             assert [one.steps[0].added for one in memory.fix(asked)] == [("total := 0",)]
         assert memory.fix("undefined: sum") == []
 

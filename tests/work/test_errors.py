@@ -45,6 +45,18 @@ from tests.support.table import each_row
         ("./x.go:1:1: undefined: total", "C:\\b\\x.go:2:1: undefined: total"),
         ("x.go:1:1: no new variables on left side of :=", "b/y.go:22:9: no new variables on left side of :="),
         ("(eval):1: no matches found: src/*.go", "(eval):1: no matches found: /tmp/*.py"),
+        ("./a.go:3:3: undefined: total", "pkg/a.go:31:13: undefined: total (typecheck)"),
+        ("src/a.ts(12,5): error TS2304: Cannot find name 'foo'.", "src/b.ts:1:55 - error TS2304: Cannot find name 'foo'."),
+        ("ERROR tests/a.py - ModuleNotFoundError: No module named 'yaml'", "E   ModuleNotFoundError: No module named 'yaml'"),
+        ("requests.exceptions.ConnectionError: Max retries failed", "ConnectionError: Max retries failed"),
+        ('npm ERR! Missing script: "build"', 'npm error Missing script: "build"'),
+        ("e: file:///a/B.kt:12:5 Unresolved reference: expected", "e: /b/B.kt: (1, 7): Unresolved reference: expected"),
+        ("B.java:3: error: missing package com.acme", "[ERROR] /x/B.java:[3,5] missing package com.acme"),
+        ("a.c:3:5: error: 'x' undeclared here", "b.c:3:5: error: ‘x’ undeclared here"),
+        ("Uncaught (in promise) TypeError: cannot read 'total'", "Unhandled Rejection (TypeError): cannot read 'total'"),
+        ("Error: listen: address must be free :::3000", "Error: listen: address must be free 127.0.0.1:80"),
+        ("error: foo@v1.4.0-rc.1 needed 1.76.0-nightly of it", "error: foo@1.3 needed 1.75 of it"),
+        ("thread 'main' panicked at src/a.rs:3:5: index 9 must fit", "thread 'main' (77) panicked at b.rs:1:1: index 3 must fit"),
         ("no such job 0bb9a2d9-a51e-4d5a-8275-566c766a0ff2 is known", "no such job e7eb742c-bdac-4824-afdb-20b63ca6b6dd is known"),
     ],
 )  # fmt: skip
@@ -99,6 +111,13 @@ def test_a_line_that_says_too_little_is_none(line: str) -> None:
 )  # fmt: skip
 def test_an_error_is_about_the_file_that_it_points_into(text: str, file: str | None) -> None:
     assert error_lines(text)[0].file == file
+
+
+def test_a_panic_has_the_message_that_it_prints_below() -> None:
+    for name in ("main", "worker"):
+        (found,) = error_lines(f"thread '{name}' panicked at src/cart.rs:7:2:\nindex 3 out of bounds\nnote: run it")
+        assert (found.plain, found.file) == ("panicked: <path> index 0 out of bounds", "cart.rs")
+    assert error_lines("thread 'main' panicked at src/cart.rs:7:2:") == []
 
 
 def test_javacs_error_has_the_symbol_that_it_prints_below() -> None:
