@@ -23,6 +23,7 @@ from crystal.store.sessions.conversations import said_after
 from crystal.store.sessions.turn_texts import turn_texts
 from crystal.store.work.queries import MemoryCall, memory_calls
 from crystal.text.query import STOP_WORDS
+from crystal.work.calls import commands_of, tool_name
 
 MAX_SESSIONS, MAX_TURNS = 50, 200
 """Limits: the latest sessions of a period that are read, and the turns of each, the first after it was told."""
@@ -36,9 +37,17 @@ _THING = re.compile(r"(?=.*[\d_./:]).*[^\W\d_]")
 _SEARCHES = ("crystal_search", "search_memory", "memory_search")
 _OPENED = re.compile(r"^id: (\S+)", re.MULTILINE)
 _COMMAND = re.compile(
-    r"(?:^|[;&|(]) *(?:\w+=\S* +)*(?:\S*/)?crystal +(?:search|show +(?:--?[\w-]+ +)*(h\d+|mem-[\w-]+))\b"
+    r"(?:^|[;&|(`]|\b(?:then|do|else|time)\b) *(?:\w+=\S* +)*(?:\S*/)?"
+    r"crystal +(?:search|show +(?:--?[\w-]+ +)*(h\d+|mem-[\w-]+))\b",
+    re.MULTILINE,
 )
 """A search, or a hit opened by its id: which one a place such as ``1`` or ``@2`` meant is not known later."""
+_NOT_RUN = re.compile(
+    r"<<-?\s*(?P<mark>['\"]?)(?P<end>\w+)(?P=mark)(?P<rest>.*)\n(?:.*\n)*?\s*(?P=end)$"
+    r"|\\\n|'[^']*'|\"(?:[^\"\\$`]|\\.)*\"|(?<!\S)#.*",
+    re.MULTILINE,
+)
+"""Text in a command that no shell runs: here-documents, quoted text without a command in it, comments."""
 
 
 class Used(NamedTuple):
@@ -105,10 +114,16 @@ def _searches(machine: Machine, session: str, calls: Sequence[MemoryCall]) -> li
 def _steps(call: MemoryCall, text: str) -> list[str]:
     """Return the ids that a call opens, and an empty one for each search."""
     if call.command is not None:
-        return [each[1] or "" for each in _COMMAND.finditer(call.command)]
-    if call.tool.endswith(_SEARCHES):
+        run = (_NOT_RUN.sub(_quoted_word, each) for each in commands_of(call.tool, text))
+        return [each[1] or "" for command in run for each in _COMMAND.finditer(command)]
+    if tool_name(call.tool).endswith(_SEARCHES):
         return [""]
-    return _OPENED.findall(text)[:1] if call.tool.endswith("crystal_get") else []
+    return _OPENED.findall(text)[:1] if tool_name(call.tool).endswith("crystal_get") else []
+
+
+def _quoted_word(found: re.Match[str]) -> str:
+    """Return what stands for text that no shell runs: a quoted id itself, and what follows a here-document's mark."""
+    return f"{found[0]}"[1:-1] if re.fullmatch(r"(['\"])[\w-]+\1", found[0]) else found["rest"] or " _ "
 
 
 def _hit_text(machine: Machine, ident: str) -> str | None:

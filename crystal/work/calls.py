@@ -110,10 +110,16 @@ def calls_of(tool: str | None, text: str) -> list[ToolCall]:
     argument = text.removeprefix(f"{tool}: ").removeprefix(f"{tool}\n")
     if tool_name(tool) not in SHELLS:
         return list(_edited(argument))
-    line = " ".join(" && ".join(filter(None, _COMMANDS.split(command_text(argument)))).split())
+    line = " ".join(" && ".join(commands_of(tool, text)).split())
     said = _ABOUT.search(argument) if "\n" in argument else None
     about = said[1][:MAX_ABOUT] if said else ""
     return [ToolCall(is_edit=False, what=line[:MAX_COMMAND], key=command_key(line), about=about)] if line else []
+
+
+def commands_of(tool: str | None, text: str) -> list[str]:
+    """Return the commands of a shell's call as they are, with their lines."""
+    argument = text.removeprefix(f"{tool}: ").removeprefix(f"{tool}\n")
+    return [*filter(None, _COMMANDS.split(command_text(argument)))]
 
 
 def unread_arguments(tool: str | None, text: str) -> str | None:

@@ -34,6 +34,12 @@ SESSIONS: dict[str, tuple[list[Any], list[tuple[int, int]]]] = {
     "searched with settings": (
         [("Bash", {"command": "NO_COLOR=1 crystal search x; crystal show --json h{hit}|head"}), USE], [(1, 1)]
     ),
+    "searched on the second line": (
+        [("Bash", {"command": "cd /tmp\ncrystal search x\nif true; then crystal show 'h{hit}'; fi"}), USE], [(1, 1)]
+    ),
+    "quoted a search": (
+        [("Bash", {"command": "echo 'run; crystal search x'; cat <<EOF\ncrystal search y\nEOF\n# ; crystal search"})], []
+    ),
     "spoke of a search": ([("Bash", {"command": "grep 'crystal search' README.md"}), GET, USE], []),
 }  # fmt: skip
 
@@ -63,9 +69,9 @@ def test_a_hit_counts_as_used_if_it_was_opened_and_something_new_of_it_is_named(
 
     figures = json.loads(crystal("usage", "--json").out)["periods"]["30d"]
     counts = tuple(sum(each) for each in zip(*((one.known, one.used) for one in found), strict=True))
-    assert (figures["searches"], figures["opened"], figures["opened_used"]) == (len(found), *counts) == (12, 7, 5)
-    assert "found     agents searched 12 times and opened 7 hits; names of 5 came up later" in crystal("usage").out
-    assert "5 of 7" in Client().get("/usage").text
+    assert (figures["searches"], figures["opened"], figures["opened_used"]) == (len(found), *counts) == (13, 8, 6)
+    assert "found     agents searched 13 times and opened 8 hits; names of 6 came up later" in crystal("usage").out
+    assert "6 of 8" in Client().get("/usage").text
 
     with open_machine() as machine:
         machine.store.execute("UPDATE sessions SET device = 'laptop' WHERE session_id = 'only-searched'")

@@ -44,7 +44,7 @@ class ChangedRow(NamedTuple):
 
 
 class MemoryCall(NamedTuple):
-    """A call of an agent that asks crystal. ``tool`` is in small letters; ``command`` is None for a tool of MCP."""
+    """A call of an agent that asks crystal; ``command`` is None for a tool of MCP."""
 
     turn: int
     session_id: str
@@ -253,7 +253,7 @@ def memory_calls(store: Store, since: int, device: str) -> list[MemoryCall]:
     """Return a machine's calls of crystal's tools and commands since a moment (ms): latest session first, by time."""
     return store.all(
         MemoryCall,
-        "SELECT t.id, s.session_id, t.ts, lower(t.tool), c.what FROM sessions s JOIN turns t ON t.session = s.id"
+        "SELECT t.id, s.session_id, t.ts, t.tool, c.what FROM sessions s JOIN turns t ON t.session = s.id"
         " LEFT JOIN work_calls c ON c.turn = t.id AND NOT c.is_edit WHERE s.last_at >= ?1 AND t.ts >= ?1"
         " AND s.device = ?2 AND t.role = 'tool_call' AND (t.tool LIKE '%crystal%' OR instr(c.what, 'crystal s'))"
         " ORDER BY s.last_at DESC, s.id, t.ts, t.offset, t.part",
