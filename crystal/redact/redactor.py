@@ -44,7 +44,7 @@ FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
 """Line kept in place of one that could not be cleaned. It holds nothing of that line."""
 
 _MAX_ROUNDS = 50
-_LEAF = 15_000
+_LEAF = 30_000
 """Work for one text that may hold something, whatever it holds."""
 
 _MOST = 0.9

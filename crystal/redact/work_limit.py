@@ -12,17 +12,17 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 UNITS_PER_BYTE = 24
-"""Work allowed to each string, and as much again in reserve for its whole line. With twice as much, redaction would be
-slower than 5 MB/s. Of 107 MB of sessions and 21 MB of source code no line needs more than 8 beside ``MIN_UNITS``."""
+"""Work allowed to each string, and as much again in reserve for its whole line. With more, texts of many findings would
+be slower than 5 MB/s. No line of 108 MB of sessions needs half of it."""
 
-MIN_UNITS = 12_000_000
-"""Work allowed to one line beyond that: about 100 findings."""
+MIN_UNITS = 24_000_000
+"""Work allowed to one line beyond that: about 300 findings."""
 
-CALL = 2_500
+CALL = 5_000
 """One call of a pattern from Python, with its result."""
 
-FINDING = 20_000
-"""Everything that is done with one finding, from the span to the marker."""
+FINDING = 40_000
+"""Everything that is done with one finding, from the span to the marker, in a process that has read nothing yet."""
 
 
 class TooDenseError(Exception):
