@@ -180,7 +180,7 @@ class _Run:
         new = min(stored, len(usable))
         self.embedded += new
         self.reused += stored - new + len(copied)
-        if stored == 0 and not copied and vectors.is_gone(self.store, generation):
+        if stored == 0 and not copied and not vectors.exists(self.store, generation):
             return UnavailableError("another process has changed the embedding model")
         self._refuse(generation, waiting, usable)
         return None

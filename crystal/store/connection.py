@@ -69,6 +69,11 @@ def _bound(values: Sequence[Any]) -> Sequence[Any]:
     return values
 
 
+def columns_of(kind: Any) -> str:
+    """Return the columns that the fields of a class of rows are named after, as SQL lists them."""
+    return ", ".join(kind.__match_args__)
+
+
 class Store:
     """An open crystal.db. The caller that opened it closes it; use it from one thread.
 
@@ -253,6 +258,10 @@ class Store:
     def all(self, kind: Callable[..., T], sql: str, values: Sequence[Any] = ()) -> list[T]:
         """Return ``kind(*columns)`` of each row."""
         return [kind(*row) for row in self.rows(sql, values)]
+
+    def select(self, kind: Callable[..., T], rest: str, values: Sequence[Any] = ()) -> list[T]:
+        """Return rows as ``kind``, whose fields are named after columns; ``rest`` is the query after FROM."""
+        return self.all(kind, f"SELECT {columns_of(kind)} FROM {rest}", values)
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
         """Run one statement and ignore its rows."""

@@ -6,7 +6,7 @@ but never understates it. A day is a UTC day.
 """
 
 from crystal.model.named_tuple import NamedTuple
-from crystal.store.connection import Store
+from crystal.store.connection import Store, columns_of
 
 DAY_MS = 86_400_000
 
@@ -30,7 +30,7 @@ def day_start(now: int) -> int:
 
 def add_cost(store: Store, cost: Cost) -> int:
     """Record a call that was made; return the row's id."""
-    return store.insert("costs", ", ".join(Cost._fields), *cost)
+    return store.insert("costs", columns_of(Cost), *cost)
 
 
 def reserve(store: Store, estimate: Cost, *, daily_cap_usd: float) -> int | None:

@@ -91,7 +91,7 @@ class StreamContinues(ControlMessage, tag="continues", frozen=True):
         if old.peer is None:
             inbox.bind(home.store, old.id, peer.id, old.channel or 1, None)
         if self.because == "fork":
-            relay_peers.note_fork(home.store, peer.id, now)
+            relay_peers.set_fields(home.store, peer.id, forked_at=now)
             inbox.note_forked(home.store, old)
             if old.state != "fork":
                 return

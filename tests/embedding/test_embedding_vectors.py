@@ -75,7 +75,7 @@ def test_going_back_to_the_old_model_asks_again_for_what_only_the_new_one_had(st
     assert [ident for ident, _, _ in vectors.pending_chunks(store, old, 10)] == [late]
     assert set(vectors_by_chunk(store, old)) == set(ids)
     assert vectors.put_vectors(store, new, [(late, Dice("b").embed_query("late"))]) == 0
-    assert vectors.is_gone(store, new)
+    assert not vectors.exists(store, new)
 
 
 def test_a_generation_that_a_killed_switch_left_is_made_anew_when_it_is_asked_for(store: Store, monkeypatch):

@@ -121,7 +121,7 @@ def retry_revocations(machine: Machine, client: RelayClient, *, must: bool = Fal
                 raise
             continue
         with machine.store.transaction():
-            relay_peers.set_token(machine.store, peer.id, None)
+            relay_peers.set_fields(machine.store, peer.id, token_id=None)
             if is_unfinished:
                 relay_peers.remove_peer(machine.store, peer.id)
         done.append(peer.name)
@@ -139,7 +139,7 @@ def give_token(machine: Machine, client: RelayClient, peer: Peer) -> str:
         with contextlib.suppress(CrystalError):
             client.revoke_token(peer.token_id)
     with machine.store.transaction():
-        relay_peers.set_token(machine.store, peer.id, made.id)
+        relay_peers.set_fields(machine.store, peer.id, token_id=made.id)
     return made.token
 
 

@@ -334,7 +334,7 @@ def _write_home(machine: Machine, bundle: Bundle, key: RelayKey | None) -> tuple
             name = _add_home(machine, bundle)
         else:
             name = known.name
-            relay_peers.set_in_use(store, known.id)
+            relay_peers.set_fields(store, known.id, revoked_at=None)
             if key is not None and key.kind == "device":  # a root gives the keys of all generations
                 relay_peers.set_generation(store, known.id, bundle.generation, bundle.generation)
             if known.heard_at is not None:

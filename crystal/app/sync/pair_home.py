@@ -104,7 +104,7 @@ def _take_answer(machine: Machine, peer: Peer, answer: BundleReceipt, asked: str
     with store.transaction():
         name = free_name(store, asked, config.device)
         agent = relay_peers.take_agent(store, replace(peer, name=name), answer.agent_id, config.agent_id)
-        named = relay_peers.settle_peer(store, peer.id, name, agent)
+        named = relay_peers.set_fields(store, peer.id, name=name, agent=agent)
     notes = []
     if name != asked:
         notes.append(f"the name {asked} is taken: this device is called {name} here")
@@ -177,7 +177,7 @@ def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
 
 def _settle(machine: Machine, peer: Peer, name: str) -> Peer:
     with machine.store.transaction():
-        return relay_peers.settle_peer(machine.store, peer.id, name)
+        return relay_peers.set_fields(machine.store, peer.id, name=name, agent=None)
 
 
 # ---------------------------------------------------------------------------------------------------------- the parts

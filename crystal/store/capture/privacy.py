@@ -22,8 +22,7 @@ class PrivatePeriod(NamedTuple):
 
 def marks(store: Store) -> tuple[PrivatePeriod, ...]:
     """Return all private periods, oldest first."""
-    columns = ", ".join(PrivatePeriod._fields)
-    return tuple(store.all(PrivatePeriod, f"SELECT {columns} FROM private_marks ORDER BY id"))
+    return tuple(store.select(PrivatePeriod, "private_marks ORDER BY id"))
 
 
 def open_mark(store: Store, session_id: str | None, reason: str, now: int) -> bool:

@@ -35,8 +35,8 @@ class SeenRecord(NamedTuple):
 
 def seen_records(store: Store, transcript: int) -> dict[str, SeenRecord]:
     """Return the records of a transcript, by id."""
-    sql = f"SELECT {', '.join(SeenRecord._fields)} FROM snapshot_records WHERE transcript = ?"
-    return {one.record: one for one in store.all(SeenRecord, sql, (transcript,))}
+    rows = store.select(SeenRecord, "snapshot_records WHERE transcript = ?", (transcript,))
+    return {one.record: one for one in rows}
 
 
 def put_records(store: Store, transcript: int, records: Sequence[SeenRecord]) -> None:

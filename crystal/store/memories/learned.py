@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from crystal.model.capture import Project
 from crystal.model.named_tuple import NamedTuple
-from crystal.store.connection import Store
+from crystal.store.connection import Store, columns_of
 from crystal.store.sessions.turn_texts import turn_texts
 
 ROLES = ("user", "assistant", "tool_call", "tool_result")
@@ -122,9 +122,8 @@ def read_after(store: Store, session: DueSession, limit: int) -> list[ReadTurn]:
 def evidence_for(store: Store, memories: Collection[str]) -> dict[str, list[Evidence]]:
     """Return the lines that taught memories, oldest first, by the memory's id."""
     found: dict[str, list[Evidence]] = {}
-    columns = ", ".join(Evidence._fields)
-    sql = f"SELECT {columns} FROM learned_from WHERE memory IN (SELECT value FROM json_each(?)) ORDER BY at, id"
-    for one in store.all(Evidence, sql, (memories,)):
+    rest = "learned_from WHERE memory IN (SELECT value FROM json_each(?)) ORDER BY at, id"
+    for one in store.select(Evidence, rest, (memories,)):
         found.setdefault(one.memory, []).append(one)
     return found
 
@@ -145,8 +144,7 @@ def confidence_of(evidence: Sequence[Evidence]) -> float:
 
 def runs_since(store: Store, since: int) -> list[ReflectorRun]:
     """Return the runs that began at or after a moment, latest first."""
-    columns = ", ".join(ReflectorRun._fields)
-    return store.all(ReflectorRun, f"SELECT {columns} FROM reflector_runs WHERE at >= ? ORDER BY at DESC", (since,))
+    return store.select(ReflectorRun, "reflector_runs WHERE at >= ? ORDER BY at DESC", (since,))
 
 
 # ---------------------------------------------------------------------------------------------------------- writing
@@ -154,11 +152,8 @@ def runs_since(store: Store, since: int) -> list[ReflectorRun]:
 
 def add_evidence(store: Store, one: Evidence) -> bool:
     """Record that a line taught a memory. Inside a transaction; idempotent. Return True if the row is new."""
-    sql = (
-        f"INSERT INTO learned_from ({', '.join(Evidence._fields)}) VALUES (?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT DO NOTHING RETURNING id"
-    )
-    return store.has(sql, one)
+    sql = f"INSERT INTO learned_from ({columns_of(Evidence)}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+    return store.has(f"{sql} RETURNING id", one)
 
 
 def replace_evidence(store: Store, lines: Mapping[str, str]) -> None:
@@ -182,7 +177,7 @@ def move_cursor(store: Store, session: DueSession, turn: int) -> bool:
 
 def add_run(store: Store, run: ReflectorRun) -> None:
     """Store the result of a run."""
-    store.insert("reflector_runs", ", ".join(ReflectorRun._fields), *run)
+    store.insert("reflector_runs", columns_of(ReflectorRun), *run)
 
 
 # ------------------------------------------------------------------------------------------------------- forgetting

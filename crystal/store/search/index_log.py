@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from crystal.model.named_tuple import NamedTuple
-from crystal.store.connection import Store
+from crystal.store.connection import Store, columns_of
 
 FORMAT = 12
 """Version of the file format. Raise it when the format or the tokenizer changes: all files are then rebuilt."""
@@ -131,8 +131,7 @@ def generations(store: Store) -> dict[int, str]:
 
 def parts(store: Store) -> list[PartFile]:
     """Return the files in use, those with the most documents first."""
-    columns = ", ".join(PartFile._fields)
-    return store.all(PartFile, f"SELECT {columns} FROM index_parts ORDER BY documents DESC, name")
+    return store.select(PartFile, "index_parts ORDER BY documents DESC, name")
 
 
 def places(store: Store) -> list[tuple[str, int, int]]:
@@ -230,7 +229,7 @@ def change(store: Store, since: State, what: Change) -> bool:
         if read_state(store) != since:
             return False
         store.execute_many("DELETE FROM index_parts WHERE name = ?", [(name,) for name in what.removed])
-        store.insert_many("index_parts", ", ".join(PartFile._fields), what.added)
+        store.insert_many("index_parts", columns_of(PartFile), what.added)
         is_other = bool(what.added or what.removed)
         store.execute(
             "UPDATE index_state SET version = version + ?, upto = max(upto, ?), to_read = ?, generations = ?",

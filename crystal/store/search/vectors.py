@@ -91,9 +91,9 @@ def promote(store: Store, generation: int) -> bool:
     serving = serving_generation(store)
     if serving is None or serving.id != generation:
         with store.transaction():
-            if not _exists(store, generation) or pending_chunks(store, generation, 1):
+            if not exists(store, generation) or pending_chunks(store, generation, 1):
                 return False
-            _serve(store, generation)
+            serve(store, generation)
     for other in generations(store):  # one transaction for each; a killed process leaves the rest to the next call
         if other.id < generation:
             drop_generation(store, other.id)
@@ -107,14 +107,14 @@ def drop_generation(store: Store, generation: int) -> None:
     long.
     """
     serving = serving_generation(store)
-    while serving is not None and generation < serving.id and _exists(store, generation):
+    while serving is not None and generation < serving.id and exists(store, generation):
         with store.transaction():
             rows = store.rows(f"SELECT rowid FROM {table_of(generation)}_rowids LIMIT ?", (SLICE,))
             store.execute_many(f"DELETE FROM {table_of(generation)} WHERE rowid = ?", rows)
         if len(rows) < SLICE:
             break
     with store.transaction():
-        if _exists(store, generation):
+        if exists(store, generation):
             _drop(store, generation)
 
 
@@ -132,19 +132,20 @@ def _make(store: Store, provider: str, model: str, dimension: int, now: int) -> 
     ask_again(store)  # what one provider refused, another may accept
     first = serving_generation(store) is None
     if first:
-        _serve(store, ident)
+        serve(store, ident)
     return Generation(ident, provider, model, dimension, first)
 
 
-def _serve(store: Store, generation: int) -> None:
-    store.execute("UPDATE embedding_generations SET serving = (id = ?)", (generation,))
+def serve(store: Store, generation: int) -> None:
+    """Make a generation serve even if chunks wait for it. Inside a transaction."""
+    store.execute("UPDATE embedding_generations SET serving = (id = ?1) WHERE serving <> (id = ?1)", (generation,))
 
 
 def _drop(store: Store, generation: int) -> None:
     store.execute("DELETE FROM embedding_generations WHERE id = ?", (generation,))
     if serving_generation(store) is None:
         for newest in generations(store)[-1:]:
-            _serve(store, newest.id)
+            serve(store, newest.id)
     store.execute(f"DROP TABLE IF EXISTS {table_of(generation)}")
     store.execute(
         "UPDATE chunks SET vector_generation = 0 WHERE vector_generation IN (?, ?)", (generation, -generation)
@@ -157,7 +158,8 @@ def _drop(store: Store, generation: int) -> None:
         )
 
 
-def _exists(store: Store, generation: int) -> bool:
+def exists(store: Store, generation: int) -> bool:
+    """Return False if another process has dropped a generation."""
     return store.has("SELECT 1 FROM embedding_generations WHERE id = ?", (generation,))
 
 
@@ -185,15 +187,8 @@ def adopt_generation(store: Store, ident: int, provider: str, model: str, dimens
     store.insert("embedding_generations", _MADE, ident, provider, model, dimension, 0)
     create_table(store, ident, dimension)
     if serving_generation(store) is None:
-        _serve(store, ident)
+        serve(store, ident)
     return ident
-
-
-def serve(store: Store, generation: int) -> None:
-    """Make a generation serve even if chunks wait for it. Inside a transaction."""
-    serving = serving_generation(store)
-    if serving is None or serving.id != generation:
-        _serve(store, generation)
 
 
 # ----------------------------------------------------------------------------------------------------------- queue
@@ -270,7 +265,7 @@ def put_vectors(store: Store, generation: int, vectors: Iterable[tuple[int, byte
         The number of stored vectors.
     """
     with store.transaction():
-        if not _exists(store, generation):
+        if not exists(store, generation):
             return 0
         settled = [one for one in vectors if _settle(store, one[0], generation, generation)]
         if settled:
@@ -283,7 +278,7 @@ def put_vectors(store: Store, generation: int, vectors: Iterable[tuple[int, byte
 def refuse_chunks(store: Store, generation: int, chunk_ids: Iterable[int]) -> None:
     """End the waiting of chunks that the provider of ``generation`` always refuses. A new generation tries again."""
     with store.transaction():
-        if _exists(store, generation):
+        if exists(store, generation):
             for ident in chunk_ids:
                 _settle(store, ident, generation, -generation)
 
@@ -305,11 +300,6 @@ def _settle(store: Store, ident: int, generation: int, state: int) -> bool:
         (state, ident, generation),
     )
     return settled is not None
-
-
-def is_gone(store: Store, generation: int) -> bool:
-    """Return True if another process has dropped a generation."""
-    return not _exists(store, generation)
 
 
 def delete_vectors(store: Store, chunk_ids: Iterable[int]) -> None:

@@ -78,8 +78,7 @@ class Maker(NamedTuple):
 
 def all_sources(store: Store) -> list[FileSource]:
     """Return every source, by name."""
-    sql = "SELECT id, name, path, project, added_at, synced_at, read_as FROM source_collections ORDER BY name"
-    return store.all(FileSource, sql)
+    return store.select(FileSource, "source_collections ORDER BY name")
 
 
 def put_source(store: Store, name: str, path: str, added_at: int) -> None:
@@ -110,8 +109,7 @@ def end_reading(store: Store, source: int, now: int) -> None:
 
 def known_files(store: Store, source: int) -> dict[str, KnownFile]:
     """Return the known files of a source, by path."""
-    sql = "SELECT id, path, stamp, sha256, why FROM source_files WHERE collection = ?"
-    return {one.path: one for one in store.all(KnownFile, sql, (source,))}
+    return {one.path: one for one in store.select(KnownFile, "source_files WHERE collection = ?", (source,))}
 
 
 def move_file(store: Store, file: int, path: str, stamp: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from crystal.errors import WatermarkMovedError
 from crystal.model.capture import Project
@@ -48,18 +48,17 @@ class Skip:
     at: int
 
 
-_COLUMNS = ", ".join(one.name for one in fields(InStream))
 _CLEARED = "state = 'ok', code = NULL, detail = NULL, since = NULL, tries = 0, retry_at = NULL, resend = NULL"
 
 
 def all_streams(store: Store) -> list[InStream]:
     """Return every known stream, in the order of recording."""
-    return store.all(InStream, f"SELECT {_COLUMNS} FROM relay_in ORDER BY id")
+    return store.select(InStream, "relay_in ORDER BY id")
 
 
 def find_stream(store: Store, stream: bytes) -> InStream | None:
     """Return one stream, or None if it was never seen."""
-    return store.find(InStream, f"SELECT {_COLUMNS} FROM relay_in WHERE stream = ?", (stream,))
+    return next(iter(store.select(InStream, "relay_in WHERE stream = ?", (stream,))), None)
 
 
 def meet_stream(store: Store, stream: bytes, now: int) -> InStream:
@@ -220,7 +219,7 @@ def note_forked(store: Store, known: InStream) -> None:
 
 def skips(store: Store) -> list[Skip]:
     """Return the skipped gaps, oldest first."""
-    return store.all(Skip, "SELECT stream, seq, code, at FROM relay_skips ORDER BY at, seq")
+    return store.select(Skip, "relay_skips ORDER BY at, seq")
 
 
 def skip_over(store: Store, known: InStream, seq: int, now: int) -> None:

@@ -7,9 +7,9 @@ list cover each position once. A row of the list without a hash is a step that w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 
-from crystal.store.connection import Store
+from crystal.store.connection import Store, columns_of
 from crystal.store.sync.mirror_content import VectorSpace
 
 LOST, FORGOTTEN = 1, 2
@@ -51,16 +51,12 @@ class Listed:
     stale: int
 
 
-_COLUMNS = ", ".join(one.name for one in fields(Listed))
-_LISTED = f"SELECT {_COLUMNS} FROM mirror_objects WHERE sha256 IS {{}} NULL ORDER BY last"
-
-
 # ------------------------------------------------------------------------------------------------------------ home
 
 
 def home(store: Store) -> Published | None:
     """Return the progress of publishing, or None if nothing was ever published."""
-    return store.find(Published, f"SELECT {', '.join(one.name for one in fields(Published))} FROM mirror_home")
+    return next(iter(store.select(Published, "mirror_home")), None)
 
 
 def begin(store: Store, random: Random, now: int) -> Published:
@@ -147,12 +143,12 @@ def keys_in_use(store: Store) -> list[bytes]:
 
 def listed(store: Store) -> list[Listed]:
     """Return the objects that are at the relay, in order."""
-    return store.all(Listed, _LISTED.format("NOT"))
+    return store.select(Listed, "mirror_objects WHERE sha256 IS NOT NULL ORDER BY last")
 
 
 def decided(store: Store) -> list[Listed]:
     """Return steps that were decided and not uploaded yet, in order."""
-    return store.all(Listed, _LISTED.format(""))
+    return store.select(Listed, "mirror_objects WHERE sha256 IS NULL ORDER BY last")
 
 
 def replace(store: Store, old: Sequence[Listed], new: Listed) -> None:
@@ -169,7 +165,7 @@ def replace(store: Store, old: Sequence[Listed], new: Listed) -> None:
             if sha is not None:
                 put_in_trash(store, sha, 0 if stale == FORGOTTEN else new.made_at)
         store.execute("DELETE FROM mirror_objects WHERE last BETWEEN ? AND ?", bounds)
-        store.insert("mirror_objects", _COLUMNS, *astuple(new))
+        store.insert("mirror_objects", columns_of(Listed), *astuple(new))
         store.execute(
             "DELETE FROM mirror_rows AS r WHERE position BETWEEN ? AND ? AND EXISTS (SELECT 1 FROM mirror_rows n"
             " WHERE n.kind = r.kind AND n.key = r.key AND n.position > r.position)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from crystal.store.connection import Store
 
@@ -30,32 +30,21 @@ class OutStream:
 class WaitingBlob:
     """A sealed blob of the outbox, without its bytes."""
 
-    stream: int
     seq: int
-    tag: bytes
-    created_at: int
     sent_at: int | None
     again: int
 
 
-_COLUMNS = ", ".join(one.name for one in fields(OutStream))
-
-
 def open_stream(store: Store, peer: int, channel: int, lane: str) -> OutStream | None:
     """Return the open stream of a lane, or None before the first."""
-    return store.find(
-        OutStream,
-        f"SELECT {_COLUMNS} FROM relay_out WHERE peer = ? AND channel = ? AND lane = ? AND closed_at IS NULL",
-        (peer, channel, lane),
-    )
+    where = "peer = ? AND channel = ? AND lane = ? AND closed_at IS NULL"
+    return next(iter(store.select(OutStream, f"relay_out WHERE {where}", (peer, channel, lane))), None)
 
 
 def stream_by_id(store: Store, ident: int) -> OutStream:
     """Return one stream, by its row."""
-    row = store.row(f"SELECT {_COLUMNS} FROM relay_out WHERE id = ?", (ident,))
-    if row is None:
-        raise LookupError(f"there is no stream {ident}")
-    return OutStream(*row)
+    [found] = store.select(OutStream, "relay_out WHERE id = ?", (ident,))
+    return found
 
 
 def new_stream(
@@ -81,8 +70,7 @@ def new_stream(
 
 def streams(store: Store, peer: int | None = None) -> list[OutStream]:
     """Return every stream of this machine (to one peer), in the order of opening."""
-    where, values = ("", ()) if peer is None else (" WHERE peer = ?", (peer,))
-    return store.all(OutStream, f"SELECT {_COLUMNS} FROM relay_out{where} ORDER BY id", values)
+    return store.select(OutStream, "relay_out WHERE peer = coalesce(?, peer) ORDER BY id", (peer,))
 
 
 def is_lost(store: Store, peer: int, heads: Mapping[bytes, int]) -> bool:
@@ -135,11 +123,7 @@ def first_kept(store: Store, stream: int) -> int:
 
 
 def _waiting(store: Store, where: str, stream: int, limit: int) -> list[WaitingBlob]:
-    return store.all(
-        WaitingBlob,
-        f"SELECT stream, seq, tag, created_at, sent_at, again FROM outbox WHERE {where} ORDER BY seq LIMIT ?",
-        (stream, limit),
-    )
+    return store.select(WaitingBlob, f"outbox WHERE {where} ORDER BY seq LIMIT ?", (stream, limit))
 
 
 def mark_sent(store: Store, stream: int, seqs: list[int], now: int) -> None:

@@ -54,9 +54,7 @@ def set_listed(store: Store, listed: Mapping[tuple[int, str], tuple[int, int]], 
 
 def refusals(store: Store) -> list[RefusalCount]:
     """Return the counts of refused blobs, by peer and reason."""
-    return store.all(
-        RefusalCount, "SELECT peer, code, streams, blobs, first_at, last_at FROM refusals ORDER BY peer, code"
-    )
+    return store.select(RefusalCount, "refusals ORDER BY peer, code")
 
 
 def purge(store: Store, peer: int | None = None) -> None:

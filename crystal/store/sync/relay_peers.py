@@ -80,8 +80,7 @@ def _peer(*row: Any) -> Peer:
 
 def all_peers(store: Store, side: Side | None = None) -> list[Peer]:
     """Return every peer, in the order of pairing."""
-    where, values = ("", ()) if side is None else (" WHERE side = ?", (side,))
-    return store.all(_peer, f"SELECT {_COLUMNS} FROM relay_peers{where} ORDER BY id", values)
+    return store.all(_peer, f"SELECT {_COLUMNS} FROM relay_peers WHERE side = coalesce(?, side) ORDER BY id", (side,))
 
 
 def devices_in_use(store: Store) -> list[Peer]:
@@ -183,11 +182,6 @@ def set_revoked(store: Store, ident: int, now: int) -> None:
     store.execute("DELETE FROM relay_fragments WHERE stream IN (SELECT id FROM relay_in WHERE peer = ?)", (ident,))
 
 
-def set_in_use(store: Store, ident: int) -> None:
-    """Use a link again after it was given up."""
-    store.execute("UPDATE relay_peers SET revoked_at = NULL WHERE id = ?", (ident,))
-
-
 def set_generation(store: Store, ident: int, generation: int, accepted_from: int) -> None:
     """Record a device's keys in use, and the oldest generation whose blobs are accepted.
 
@@ -200,19 +194,10 @@ def set_generation(store: Store, ident: int, generation: int, accepted_from: int
     )
 
 
-def note_fork(store: Store, ident: int, now: int) -> None:
-    """Record that two copies of a device write."""
-    store.execute("UPDATE relay_peers SET forked_at = ? WHERE id = ?", (now, ident))
-
-
-def set_token(store: Store, ident: int, token_id: str | None) -> None:
-    """Store the id of a device's token at the relay."""
-    store.execute("UPDATE relay_peers SET token_id = ? WHERE id = ?", (token_id, ident))
-
-
-def settle_peer(store: Store, ident: int, name: str, agent: str | None = None) -> Peer:
-    """Give a device its final name after pairing, and its agent if known. Inside a transaction."""
-    store.execute("UPDATE relay_peers SET name = ?, agent = ? WHERE id = ?", (name, agent, ident))
+def set_fields(store: Store, ident: int, **values: str | int | None) -> Peer:
+    """Write these fields of a peer's row; return the peer."""
+    sets = ", ".join(f"{name} = ?" for name in values)
+    store.execute(f"UPDATE relay_peers SET {sets} WHERE id = ?", (*values.values(), ident))
     return peer_by_id(store, ident)
 
 
