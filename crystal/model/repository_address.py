@@ -19,14 +19,16 @@ _SSH_HOSTS = {  # names under which ssh is offered at port 443
     "altssh.bitbucket.org": "bitbucket.org",
 }
 _ANY_CASE = frozenset(_SSH_HOSTS.values())  # owners and names of repositories are in any case there
+_TOP_FOLDERS = ("srv/", "home/", "var/", "opt/", "mnt/", "usr/", "root/", "Users/", "Volumes/")
+"""Folders below ``/``: servers of teams, to which ``h:a/b`` and ``h:/a/b`` are the same, seldom have such owners."""
 
 
 def repository_identity(address: str) -> str:
     """Return ``https://host/path.git`` for every address of one repository on a server: https, ssh, git, scp's form.
 
     User, upper case of the host, slashes at the end and ``.git`` make no difference, nor does the port of ssh. Another
-    port of http may be another server, as any port of this machine itself. Anything else is returned unchanged: a path,
-    a file's address, an identity that is no address.
+    port of http may be another server, as any port of this machine itself. ``h:srv/a`` is in the home folder, and not
+    ``h:/srv/a``. Anything else is returned unchanged: a path, a file's address, an identity that is no address.
     """
     match = re.fullmatch(_SERVED, address)
     if match is None and "://" not in address and not address.startswith(LOCAL_IDENTITIES):
@@ -38,7 +40,10 @@ def repository_identity(address: str) -> str:
     host = _SSH_HOSTS.get(host, host)
     if port not in _USUAL_PORTS and (address[:4].lower() == "http" or re.fullmatch(_OWN_MACHINE, host)):
         host = f"{host}:{port}"
-    path = path.lower() if host in _ANY_CASE else path
+    if host in _ANY_CASE:
+        path = path.lower()
+    elif "://" not in address and match[3].startswith(_TOP_FOLDERS):
+        path = f"~/{path}"
     return f"https://{host}/{path.removesuffix('.git').rstrip('/')}.git"
 
 

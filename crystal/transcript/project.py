@@ -7,6 +7,7 @@ Neither raises, whatever is found where git's files should be. A linked worktree
 import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from crystal.model.capture import Project
@@ -22,6 +23,8 @@ _MAX_POINTER = 64 * 1024
 _MAX_CONFIG = 1024 * 1024
 # Patterns as text: ``re`` compiles each when it is first used.
 _WORKTREE = r"(.+?)[/\\](?:\.claude[/\\]worktrees|\.worktrees)[/\\][^/\\]"
+_SHORT = r"(?!(?:https?|ssh|git|file)://|[A-Za-z]:[/\\])(?:[\w.-]*@)?[\w-]+:"
+"""Beginning of an address with a name that git's settings may write out, as it has no dot."""
 _SECTION = r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]'
 
 
@@ -31,6 +34,15 @@ class _Repository(NamedTuple):
     root: Path
     git_dir: Path
     common_dir: Path
+
+
+class _Setting(NamedTuple):
+    """A setting in a git config file, of ``[section "name"]``."""
+
+    section: str
+    name: str
+    key: str
+    value: str
 
 
 def find_project(cwd: str) -> Project:
@@ -182,17 +194,37 @@ def _main_root(repository: _Repository) -> Path:
 
 def _origin(config_path: Path) -> str | None:
     """Return the identity of the repository at the first address of the remote ``origin`` in a git config file."""
-    config = _read(config_path, _MAX_CONFIG)
+    own = [*_settings(_read(config_path, _MAX_CONFIG) or "")]
+    written = next((one.value for one in own if one[:3] == ("remote", "origin", "url")), "")
+    address = without_credentials(_written_out(written, own))
+    return _storable(repository_identity(address)) if address else None
+
+
+def _written_out(address: str, own: list[_Setting]) -> str:
+    """Return an address whose beginning is a short name, such as ``gh:``, as git's ``insteadOf`` writes it out.
+
+    Whole addresses are unchanged: what they are replaced by, such as a mirror's, is of this machine alone.
+    """
+    if not re.match(_SHORT, address):
+        return address
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - never raises
+    files = (Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "git" / "config", home / ".gitconfig")
+    every = [*own, *(one for file in files for one in _settings(_read(file, _MAX_CONFIG) or ""))]
+    rules = [one for one in every if (one.section, one.key) == ("url", "insteadof") and address.startswith(one.value)]
+    best = max(rules, key=lambda one: len(one.value), default=None)
+    return best.name + address[len(best.value) :] if best and best.value else address
+
+
+def _settings(config: str) -> Iterator[_Setting]:
+    """Yield the settings with a value in the sections of a git config file."""
     section: tuple[str, str] | None = None
-    for line in _logical_lines(config or ""):
+    for line in _logical_lines(config):
         match = re.match(_SECTION, line)
         if match is not None:
             section = (match[1].lower(), match[2] or "")
         key, equals, value = line[match.end() if match else 0 :].partition("=")
-        if section == ("remote", "origin") and equals and key.strip().lower() == "url":
-            address = without_credentials(_config_value(value))
-            return _storable(repository_identity(address)) if address else None
-    return None
+        if section and equals:
+            yield _Setting(*section, key.strip().lower(), _config_value(value))
 
 
 def _logical_lines(config: str) -> list[str]:

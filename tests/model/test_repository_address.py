@@ -54,6 +54,12 @@ def test_different_repositories_stay_apart(places: list[tuple[str, str]], spelli
         ("git@git.example:Team/App.git", "https://git.example/Team/App.git"),
         ("ssh://git@[::1]:2222/a/b", "https://[::1]:2222/a/b.git"),
         ("http://localhost:3000/a/b", "https://localhost:3000/a/b.git"),
+        ("git@h:/srv/r", "https://h/srv/r.git"),
+        ("ssh://me@h/srv/r.git", "https://h/srv/r.git"),
+        ("git@h:srv/r", "https://h/~/srv/r.git"),  # below the home folder: another repository
+        ("ssh://git@h/~/srv/r", "https://h/~/srv/r.git"),
+        ("git@h:srvs/r", "https://h/srvs/r.git"),
+        ("git@github.com:home/r", "https://github.com/home/r.git"),
         ("http://nas:3000/a/b", "https://nas:3000/a/b.git"),  # another server than that of port 8080
         ("ssh://git@nas:2222/a/b", "https://nas/a/b.git"),
         *[(same, same) for same in ("/srv/a.git", "../a.git", "file:///srv/a.git", "C:\\git\\a", "C:/git/a", "")],

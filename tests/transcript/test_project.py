@@ -179,6 +179,30 @@ def test_the_remote_is_read_from_gits_config(tmp_path: Path, config: str, remote
     assert find_project(str(root)).remote == remote
 
 
+@pytest.mark.parametrize(
+    ("address", "remote"),
+    [
+        ("gh:team/app", "https://github.com/team/app.git"),
+        ("gh:own/app", "https://git.example/app.git"),  # the longest rule
+        ("git@work:team/app.git", "https://github.com/team/app.git"),
+        ("here:team/app", "https://here.example/team/app.git"),
+        ("https://github.com/team/app", "https://github.com/team/app.git"),  # a mirror is of this machine alone
+        ("other:team/app", "https://other/team/app.git"),
+        ("C:/gh/app", "C:/gh/app"),
+    ],
+)
+def test_a_short_name_is_written_out_as_git_does(home: Path, tmp_path: Path, address: str, remote: str) -> None:
+    (home / ".gitconfig").write_text(
+        '[url "https://github.com/"]\n\tinsteadOf = gh:\n\tinsteadof = git@work:\n\tinsteadOf = C:\n'
+        '[url "https://git.example/"]\n\tinsteadOf = gh:own/\n'
+        '[url "https://mirror.example/"]\n\tinsteadOf = https://github.com/\n[url "https://x/"]\n\tinsteadOf =\n'
+    )
+    root = make_repository(tmp_path / "app", address)
+    with (root / ".git" / "config").open("a") as config:
+        config.write('[url "https://here.example/"]\n\tinsteadOf = "here:"\n')
+    assert find_project(str(root)).remote == remote
+
+
 @pytest.mark.slow
 @given(config=st.binary(max_size=80).map(lambda tail: b'[remote "origin"]\nurl = ' + tail))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
