@@ -251,16 +251,18 @@ def _worth_more(
     if more >= 1 + PADDED:  # above the best
         return None
     together = _relative(own, padded, best)
-    above = together[together > more]
+    some = np.flatnonzero(together > more)
+    above = together[some]
     if len(above) < max(CANDIDATES, depth):  # documents without any of these words may become candidates
         return None
     least = _last_of(above, max(CANDIDATES, depth)) - more
     likely = together >= least
-    if spans and least > 0:
+    if spans:
         inside = field.index.within(spans)[: len(own)]
-        in_span = _last_of(together[inside], IN_SPAN) - more
-        likely |= inside & (together >= in_span)
+        in_span = _last_of(above[inside[some]], IN_SPAN) - more  # of these alone: NumPy is slow to sort very many zeros
         least = min(least, in_span)
+        if least > 0:
+            likely |= inside & (together >= in_span)
     if least <= 0 or np.count_nonzero(likely) * FEW_OF > len(own):
         return None
     chosen = distinct(np.concatenate([also, np.flatnonzero(likely), field.index.find(sorted(field.named))]))
