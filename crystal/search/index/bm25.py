@@ -68,27 +68,27 @@ class Scorer:
             padded: The scores of each document with its neighbours.
             best: Chooses the documents in which frequent words are counted; None for all.
         """
-        only, hidden = None, None
+        only: Array | None = None
         if mask is not None:
             only = np.flatnonzero(mask)
             if not len(only):
                 return
             if len(only) * SELECTIVE >= self.size:
-                only, hidden = None, ~mask
+                only = None
+            else:
+                mask = None  # no others get a score
         times = np.zeros(self.size + 2, np.float32)  # with a zero before the first and after the last document
         counted = sorted(self._counted(terms), key=lambda one: one[0])
         for at, (count, words, weight) in enumerate(counted):
             is_frequent = count * DENSE > self.size
             if is_frequent and only is None and best is not None:
-                if hidden is not None:
-                    own[hidden], padded[hidden] = 0.0, 0.0
+                _hide(mask, own, padded)
                 only = best(own, padded, sum(weight for *_, weight in counted[at:]))
             if only is not None:
                 self._add_among(only, counted[at:], own, padded)
                 break
             (self._add_all if is_frequent else self._add_near)(words, times, weight, own, padded)
-        if hidden is not None:
-            own[hidden], padded[hidden] = 0.0, 0.0
+        _hide(mask, own, padded)
 
     def own(self, places: Array, terms: Terms) -> Floats:
         """Return the scores of some documents, in ascending order, without their neighbours."""
@@ -187,6 +187,13 @@ def _times_among(spots: Spots, count: int, words: Iterable[bytes]) -> Floats:
             if first < last:
                 times[here] += part.words.times_in(first, last, documents)
     return times
+
+
+def _hide(mask: Mask | None, *scores: Floats) -> None:
+    """Set the scores of the documents that a mask takes away to 0; choosing these takes two to four times as long."""
+    if mask is not None:
+        for one in scores:
+            np.multiply(one, mask, out=one)
 
 
 def _saturation(length: Floats, free: int, span: int) -> Floats:
