@@ -88,7 +88,20 @@ def test_the_fast_look_at_lines_lets_every_line_with_the_words_through(text: str
     terms = Terms.of(query)
     for line in (json.dumps({"a": text}), json.dumps([json.dumps(text)], ensure_ascii=False), text):
         raw_line = line.encode()
-        assert may_hold(terms, raw_line) or not terms.are_in(readable(raw_line))
+        for many in (query_terms.MANY_BYTES, 0):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(query_terms, "MANY_BYTES", many)
+                assert may_hold(terms, raw_line) or not terms.are_in(readable(raw_line))
+
+
+def test_many_plain_lines_without_a_word_are_not_read_by_its_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = b'{"a": "quartz and the vein"}\n' * 10_000
+    with monkeypatch.context() as patch:
+        patch.setattr(query_terms, "scanner", None)
+        assert not may_hold(Terms.of("vein zebra"), lines)
+    border = query_terms.MANY_BYTES - 3
+    for word in (b"zebra", b"ZeBra", rb"z\u00e9bra"):
+        assert may_hold(Terms.of("zebra"), lines[:border] + b" " + word + b" " + lines)
 
 
 def test_dashes_and_emoji_do_not_hide_a_word_from_the_fast_look() -> None:

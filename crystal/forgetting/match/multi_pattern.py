@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
@@ -11,12 +11,26 @@ MIN_LENGTH = 5
 
 MAX_LENGTH = 1 << 16
 PIECE = 1 << 22
+SMALL_PIECE = 1 << 16
 MAX_TABLE = 1 << 16
 """Bytes of strings that are searched for with a table of a row for each of them: three times as fast, and up to a
 kilobyte for each byte."""
 
 Hit = tuple[int, int]
 """Offset of a match, and the number of the string."""
+
+
+def contains_any(strings: Sequence[bytes]) -> Callable[[bytes], bool]:
+    """Return a function that tells whether one of a few strings is in some bytes, many times as fast as a matcher."""
+    automaton = BytesAhoCorasick(strings)  # without a place for each overlap it compares many bytes at once
+    more = max(map(len, strings)) - 1
+
+    def is_any_in(data: bytes) -> bool:
+        # Piece by piece: it finds every place in one.
+        pieces = (memoryview(data)[at : at + SMALL_PIECE + more] for at in range(0, len(data), SMALL_PIECE))
+        return any(automaton.find_matches_as_indexes(piece) for piece in pieces)
+
+    return is_any_in
 
 
 class MultiPatternMatcher:
