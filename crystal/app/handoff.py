@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import tempfile
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal.app.context import Machine
 from crystal.config.paths import make_private_dir, system_errors
-from crystal.errors import NotFoundError, UnavailableError, UsageError
+from crystal.errors import NotConfiguredError, NotFoundError, UnavailableError, UsageError
 from crystal.export.whole_folder import new_file
 from crystal.handoff.brief import BRIEF_TOKENS, make_prompt
 from crystal.handoff.program import run_program
@@ -99,12 +101,24 @@ def write_session_for(machine: Machine, wanted: str, to: str, project: Path | No
         nonce=new_nonce(),
     )
     root = next(root.folder for root in machine.places.transcript_roots if root.harness == to)
-    native = write(talk, root)
+    with _brief_instead(found.session.id):
+        native = write(talk, root)
     made = [str(path) for path in (native.path, *native.beside) if path is not None and not path.exists()]
     done = HandedOver(found.session, to, native, cwd, native.undo or ("rm", *made))
     if not dry_run:
-        _write(done)
+        with _brief_instead(found.session.id):
+            _write(done)
     return done
+
+
+@contextlib.contextmanager
+def _brief_instead(session: str) -> Iterator[None]:
+    """Let the error of a program that cannot take the session name the command that prints it as a prompt."""
+    try:
+        yield
+    except (NotConfiguredError, UnavailableError) as error:
+        error.hint = error.hint or f"give the agent a prompt instead: crystal handoff {shlex.quote(session)} --brief"
+        raise
 
 
 def _folder(source: SessionSummary, project: Path | None) -> Path:
@@ -128,7 +142,7 @@ def _write(done: HandedOver) -> None:
             with new_file(file) as out:
                 out.write(native.data)
             if native.session not in run_program(*native.load, str(file), cwd=done.cwd):
-                raise UnavailableError(f"{' '.join(native.load)} did not import the session", hint="use --brief")
+                raise UnavailableError(f"{' '.join(native.load)} did not import the session")
         return
     for path, data in {**native.beside, native.path: native.data}.items():
         make_private_dir(path.parent)

@@ -9,7 +9,6 @@ from pathlib import Path
 from crystal.errors import NotConfiguredError, UnavailableError
 
 SECONDS = 120.0
-_HINT = "give the agent a prompt instead: crystal handoff SESSION --brief"
 
 
 def run_program(*command: str, cwd: Path) -> str:
@@ -21,7 +20,7 @@ def run_program(*command: str, cwd: Path) -> str:
     """
     program = shutil.which(command[0])
     if program is None:
-        raise NotConfiguredError(f"{command[0]} is not installed; crystal needs it to import the session", hint=_HINT)
+        raise NotConfiguredError(f"{command[0]} is not installed; crystal needs it to import the session")
     named = " ".join(command[:2])
     try:
         ran = subprocess.run(
@@ -33,10 +32,10 @@ def run_program(*command: str, cwd: Path) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise UnavailableError(f"{named} did not end within {SECONDS:.0f} s", hint=_HINT) from error
+        raise UnavailableError(f"{named} did not end within {SECONDS:.0f} s") from error
     except OSError as error:
-        raise UnavailableError(f"{named} cannot be run: {error}", hint=_HINT) from error
+        raise UnavailableError(f"{named} cannot be run: {error}") from error
     if ran.returncode:
         said = (ran.stderr or ran.stdout).decode("utf-8", "replace").strip()[-300:]
-        raise UnavailableError(f"{named} failed: {said}", hint=_HINT)
+        raise UnavailableError(f"{named} failed: {said}")
     return ran.stdout.decode("utf-8", "replace")

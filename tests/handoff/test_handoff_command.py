@@ -283,7 +283,7 @@ def test_a_program_that_must_import_and_is_not_here_is_named(home, project, monk
     done = crystal("handoff", SESSION, "--to", "opencode")
     assert done.code == 3
     assert "opencode is not installed" in done.err
-    assert "--brief" in done.err
+    assert f"crystal handoff {SESSION} --brief" in done.err
 
 
 def test_every_target_is_an_agent_that_crystal_reads() -> None:
