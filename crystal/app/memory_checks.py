@@ -55,13 +55,15 @@ def check_memory(*, deep: bool) -> Iterator[Check]:
         unexamined = status.describe_unexamined(found["redactions"])
         if unexamined:
             yield Check("redaction", "ok", f"{unexamined} ({status.FIND_UNEXAMINED})")
-        yield _embedding(machine, status.count_without_vector(machine))
+        embedding = _embedding(machine, status.count_without_vector(machine))
+        yield embedding
         yield _index(machine.store, "search index")
         if machine.mirror_store is not None:
             yield _index(machine.mirror_store, "search index of the mirror")
         relay = list(_relay(machine, found["relay"]))
         yield from relay
         known = {check.name for check in relay if check.verdict != "ok"}
+        known |= {check.name for check in (embedding,) if check.verdict == "failure"}
         for problem in found["problems"]:
             if problem["part"] in known:
                 continue  # the same, seen just now

@@ -151,7 +151,7 @@ def make_embedder(
     size = dimension or known_dimension(name)
     if row.kind is ProviderKind.EMBEDDED:
         if name not in row.dimensions:
-            raise UsageError(f"there is no embedded model {name!r}", hint=f"there is: {row.default_model}")
+            raise UsageError(f"there is no embedded model {name!r}", hint=f"crystal models use {provider}")
         size = _only_dimension(name, row.dimensions[name], dimension)
     if size is None:
         raise NotConfiguredError(

@@ -69,13 +69,17 @@ def test_a_new_provider_has_everything_to_do(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_an_unusable_choice_is_told() -> None:
-    crystal("config", "set", "embedding.provider", "ollama")
+@pytest.mark.parametrize(
+    ("provider", "fix"), [("ollama", "embedding.dimension"), ("embedded", "crystal models use embedded")]
+)
+def test_an_unusable_choice_is_told_once(provider: str, fix: str) -> None:
+    crystal("config", "set", "embedding.provider", provider)
     crystal("config", "set", "embedding.model", "of-nobody")
+    crystal("sync")
     (check,) = checks("embedding", code=1)
     assert check["verdict"] == "failure"
     assert "of-nobody" in check["message"]
-    assert "embedding.dimension" in check["fix"]
+    assert fix in check["fix"]
 
 
 @pytest.mark.slow
