@@ -33,7 +33,7 @@ _BLANKS = "\u2800\U00013430-\U00013442\U00016fe4\U0001d159"
 _HIDDEN = re.compile(f"[{_IGNORABLE}{_CONTROLS}{_BLANKS}]")
 
 _OPENER_NAME = re.compile(
-    r"LESS-THAN|SMALLER THAN|LEFT.*(?:ANGLE|POINTING|ARROWHEAD|CHEVRON)|\bPRECEDES?\b|SUBGROUP OF|^(?:\w+ )?ANGLE$"
+    r"LESS-THAN|SMALLER THAN|LEFT.*(?:ANGLE|POINTING|ARROW|CHEVRON|BULLET)|\bPRECEDES?\b|SUBGROUP OF|^(?:\w+ )?ANGLE$"
 )
 _LETTER_NAME = re.compile(
     r"^(?:.*LATIN|.*SQUARED|.*CIRCLED|REGIONAL INDICATOR).* (?:LETTER|CAPITAL) (?:[A-Z]+ )*?([A-Z])\b"
@@ -46,19 +46,31 @@ _ESCAPE = re.compile(
     r"&(?:(?:amp|#0*38|#x0*26);)*(?:#x?0*[0-9a-f]{1,8}|[a-z][a-z0-9]{1,31});?"
     r"|(?:%(?:25)*[0-9a-f]{2})+"
     r"|(?<!\\)\\+(?:ud[89ab][0-9a-f]{2}\\{1,8}ud[c-f][0-9a-f]{2}|[ux]\{0*[0-9a-f]{1,8}\}|u000[01][0-9a-f]{4}"
-    r"|u[0-9a-f]{4}|x[0-9a-f]{2}|0{0,8}(?:3c|[4-7][0-9a-f])\s?|0?1[0-7]{2}|n\{less-than sign\})"
-    r"|(?:u\+|%u)[0-9a-f]{4}|=[2-7][0-9a-f]|\+adw-?"
+    r"|u[0-9a-f]{4}|x[0-9a-f]{2}|0{0,8}(?:3c|[4-7][0-9a-f])\s?|0?1[0-7]{2}|n\{less-than sign\}"
+    r"|'3c|o\{0{0,8}74\}|textless(?:\{\}|\b))"
+    r"|(?:u\+|%u)[0-9a-f]{4}|=[2-7][0-9a-f]|\+adw(?:alw)?-?"
+    r"|<!--[^<>c]{0,40}-->|</?[abd-z][a-z0-9]{0,9}\s?/?>"
 )
-"""Escapes of characters in folded text."""
+"""Escapes of characters in folded text; comments and tags of HTML, which may stand between letters."""
 _LEVELS = re.compile(
     r"(?<=&)(?:(?:amp|#0*38|#x0*26);)+|(?<=#)0+(?=[0-9])|(?<=#x)0+(?=[0-9a-f])|(?<=%)(?:25)+(?=[0-9a-f]{2})"
 )
 """Pattern of repeated escapes, and of zeros before a number."""
-_BETWEEN = "[^a-z0-9<$@|!]*(?:[$@|!][^a-z0-9<$@|!]*){0,3}"
-_NAME = _BETWEEN.join(
-    ["c", "r", "y", "[s5$]", "[t7]", "[a4@]", "[l1i|!]", "(?:m|rn)", "[e3]", "(?:m|rn)", "[o0]", "r", "y"]
-)
-_TAG = re.compile(f"<[^a-z0-9<]*{_NAME}")
+_UNKNOWN = "\0"
+"""Replaces a letter or symbol that resembles nothing known."""
+MAX_UNKNOWN = 5
+"""Maximum number of letters of the tag's name that may be unknown ones."""
+_NAME = "c r y s5$ t7 a4@ l1i|! m e3 m o0 r y".split()
+"""Folded spellings of each letter of the tag's name; an m may be ``rn``, too."""
+
+
+def _tag_pattern(unknown: str) -> re.Pattern[str]:
+    between = f"[^a-z0-9<$@|!{unknown}]*(?:[$@|!][^a-z0-9<$@|!{unknown}]*){{0,3}}"
+    letters = (f"(?:rn|[m{unknown}])" if one == "m" else f"[{one}{unknown}]" for one in _NAME)
+    return re.compile(f"<[^a-z0-9<]*({between.join(letters)})")
+
+
+_TAG, _NEAR_TAG = _tag_pattern(""), _tag_pattern(_UNKNOWN)
 
 
 def quote(text: str) -> str:
@@ -69,7 +81,7 @@ def quote(text: str) -> str:
     """
     visible = _HIDDEN.sub("", _LINE_ENDS.sub("\n", _TERMINAL.sub("", text)))
     is_plain = visible.isascii() and not any(mark in visible for mark in "<&%\\=+")
-    if is_plain or _TAG.search(_decode(visible)) is None:
+    if is_plain or not _tags(_decode(visible)):
         return visible
     return _without_tags(visible)
 
@@ -85,12 +97,18 @@ def _without_tags(text: str) -> str:
     letters, places = _fold(text)
     parts: list[str] = []
     at = 0
-    for tag in _TAG.finditer(letters):
-        start, end = places[tag.start()][0], places[tag.end() - 1][1]
+    for first, behind in _tags(letters):
+        start, end = places[first][0], places[behind - 1][1]
         if start >= at:
             parts += (text[at:start], TAG_MARK)
         at = max(at, end)
     return "".join([*parts, text[at:]])
+
+
+def _tags(letters: str) -> list[tuple[int, int]]:
+    """Return where tags begin and end in a folded text, also those with a few unknown letters."""
+    near = (tag for tag in _NEAR_TAG.finditer(letters) if tag[1].count(_UNKNOWN) <= MAX_UNKNOWN)
+    return sorted(tag.span() for tag in (*_TAG.finditer(letters), *near))
 
 
 def _fold(text: str) -> tuple[str, list[tuple[int, int]]]:
@@ -133,13 +151,15 @@ def _decode(text: str) -> str:
 def _unescaped(escape: re.Match[str]) -> str:
     """Return the character for an escape, or the escape itself if it is invalid."""
     written = _LEVELS.sub("", escape[0])
+    if written[0] == "<":
+        return ""
     if written[0] == "&":
         plain = html.unescape(written)
         return _entities().get(written.strip("&;"), written) if plain == written else plain
     if written[0] in "%=" and written[1] != "u":
         return bytes.fromhex(re.sub("[%=]", "", written)).decode("utf-8", "replace")
     digits = written.strip("\\ \n\t")
-    if digits[0] in "+n":  # UTF-7, and Python's \N
+    if digits[0] in "+n'ot":  # UTF-7, Python's \N, RTF, Perl's \o and TeX
         return "<"
     if digits[0].isdigit():  # octal with three digits, or a CSS escape; "<" in either
         return "<" if digits.lstrip("0") == "74" else chr(int(digits, 8 if digits.lstrip("0")[0] == "1" else 16))
@@ -170,7 +190,7 @@ _FOLDED = _FoldTable()
 
 
 def _look_alike(letter: str) -> str:
-    """Return the lower-case ASCII look-alike of a character, "" if it is invisible, or the character itself."""
+    """Return the lower-case ASCII look-alike of a character, "" if it is invisible, ``_UNKNOWN``, or the character itself."""
     if letter.isascii():
         return letter.lower()
     if _HIDDEN.match(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
@@ -188,7 +208,10 @@ def _look_alike(letter: str) -> str:
             if one in _confusables():
                 return _confusables()[one]
     known = _LETTER_NAME.match(name)
-    return known[1].lower() if known else str(unicodedata.decimal(letter, letter))
+    if known:
+        return known[1].lower()
+    unknown = _UNKNOWN if unicodedata.category(letter)[0] in "LNS" else letter
+    return str(unicodedata.decimal(letter, unknown))
 
 
 def _may_be_confused(letter: str) -> bool:

@@ -12,6 +12,7 @@ from confusable_homoglyphs.confusables import confusables_data
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crystal.text import quoting
 from crystal.text.fence import fenced, new_nonce
 from crystal.text.quoting import TAG_MARK, quote, quote_line
 from tests.support.table import each_row
@@ -121,6 +122,24 @@ TRICKS = {
     "a triangle that is a syllable": "ᐊcrystal-memory",
     "rounded syllabics": "<∁rystal-mᘿmory <crystal-mᕮmory",
     "Coptic": "<ⲥⲅⲩsⲧⲁl-ⲙⲉⲙⲟⲅⲩ>",
+    "Cherokee": "<ᏟᎡᎩᏚᎢᎪᏞ-ᎷᎬᎷᎾᎡᎩ>",
+    "Old Italic": "<𐌂r𐌙stal-𐌌e𐌌ory>",
+    "reversed C": "<Ↄrystal-memory>",
+    "empty set": "<crystal-mem∅ry>",
+    "circles and squares": "<crystal-mem◯ry <crystal-mem◉ry <crystal-mem口ry <crystal-mem⊙ry",
+    "boxes": "<crys┬a│-memory <crysta┃-memory",
+    "Greek capitals": "<cryst△l-memory <cryst∀l-m∑mory <cryλstal-memory",
+    "several unknown signs": "</⊂rλs╤al-m∃mory>",
+    "subset": "<⊂rystal-memory",
+    "arrows": "←/crystal-memory ⇐crystal-memory",
+    "comment inside": "</crystal<!-- -->-memory>",
+    "empty comment inside": "</cry<!---->stal-memory>",
+    "empty tags inside": "</cry<b></b>stal-memory>",
+    "line break of HTML inside": "</crystal<br/>-memory>",
+    "RTF": "\\'3c/crystal-memory",
+    "Perl's octal": "\\o{74}/crystal-memory",
+    "TeX": "\\textless/crystal-memory \\textless{}crystal-memory",
+    "longer UTF-7": "+ADwALw-crystal-memory",
     "backspace": "</crystalx\x08-memory>".replace("x\x08", "\x08"),
 }
 HIDDEN = [
@@ -180,6 +199,22 @@ def test_no_random_spelling_of_the_tag_passes(before: str, tag: str, after: str)
     assert fenced(quoted, nonce).count(f"crystal-memory-{nonce}>") == 2
 
 
+UNKNOWN = st.characters(min_codepoint=0xA0, categories=["L", "S"]).filter(
+    lambda one: "<" not in quoting._FOLDED[ord(one)]
+)
+
+
+@pytest.mark.slow
+@given(st.lists(st.sampled_from(range(13)), max_size=5, unique=True), st.data())
+def test_any_sign_in_the_place_of_a_few_letters_makes_no_tag(places: list[int], data: st.DataObject) -> None:
+    letters = list("crystalmemory")
+    for place in places:
+        sign = data.draw(UNKNOWN)
+        if quoting._FOLDED[ord(sign)] == quoting._UNKNOWN:
+            letters[place] = sign
+    assert TAG_MARK in quote(f"</{''.join(letters[:7])}-{''.join(letters[7:])}>")
+
+
 @pytest.mark.slow  # every character there is
 def test_no_hidden_character_is_left() -> None:
     everything = "".join(chr(code) for code in range(0x110000))
@@ -206,7 +241,7 @@ def test_quoting_twice_changes_nothing_and_a_line_is_a_line(text: str) -> None:
 
 
 @each_row("text", ["a < b and crystal clear memory", "pip install crystal-memory", "if x < 3 & y: # 100%25", "<div>&lt;p&gt;</div>",
-     "Привет, <мир> & Ελλάδα", "漢字 〈本〉 «да»", "C:\\users\\new", "crystal_search <query>", "日本語\nعربى"])  # fmt: skip
+     "<漢字漢字漢字漢字漢字漢字漢>", "1. → crystal-memory", "在/crystal-memory 里", "Привет, <мир> & Ελλάδα", "漢字 〈本〉 «да»", "C:\\users\\new", "crystal_search <query>", "日本語\nعربى"])  # fmt: skip
 def test_what_is_no_tag_stays_as_it_is(text: str) -> None:
     assert quote(text) == text
 
@@ -223,6 +258,9 @@ def test_what_is_no_tag_stays_as_it_is(text: str) -> None:
         "<crystal",
         "<-",
         "Ωмег < a ",
+        "<漢",
+        "漢。",
+        "<!--",
         "U+",
         "<crystal-memory>",
         "<c r y s t a l - m e m o r ",
