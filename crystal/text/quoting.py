@@ -190,7 +190,7 @@ _FOLDED = _FoldTable()
 
 
 def _look_alike(letter: str) -> str:
-    """Return the lower-case ASCII look-alike of a character, "" if it is invisible, ``_UNKNOWN``, or the character itself."""
+    """Return a character's lower-case ASCII look-alike, "" if it is invisible, ``_UNKNOWN``, or the character."""
     if letter.isascii():
         return letter.lower()
     if _HIDDEN.match(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
