@@ -7,7 +7,6 @@ import os
 import shlex
 import tempfile
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -101,24 +100,17 @@ def write_session_for(machine: Machine, wanted: str, to: str, project: Path | No
         nonce=new_nonce(),
     )
     root = next(root.folder for root in machine.places.transcript_roots if root.harness == to)
-    with _brief_instead(found.session.id):
-        native = write(talk, root)
-    made = [str(path) for path in (native.path, *native.beside) if path is not None and not path.exists()]
-    done = HandedOver(found.session, to, native, cwd, native.undo or ("rm", *made))
-    if not dry_run:
-        with _brief_instead(found.session.id):
-            _write(done)
-    return done
-
-
-@contextlib.contextmanager
-def _brief_instead(session: str) -> Iterator[None]:
-    """Let the error of a program that cannot take the session name the command that prints it as a prompt."""
     try:
-        yield
+        native = write(talk, root)
+        made = [str(path) for path in (native.path, *native.beside) if path is not None and not path.exists()]
+        done = HandedOver(found.session, to, native, cwd, native.undo or ("rm", *made))
+        if not dry_run:
+            _write(done)
     except (NotConfiguredError, UnavailableError) as error:
-        error.hint = error.hint or f"give the agent a prompt instead: crystal handoff {shlex.quote(session)} --brief"
+        brief = f"crystal handoff {shlex.quote(found.session.id)} --brief"
+        error.hint = error.hint or f"give the agent a prompt instead: {brief}"
         raise
+    return done
 
 
 def _folder(source: SessionSummary, project: Path | None) -> Path:
