@@ -51,7 +51,10 @@ def drain_late(machine: Machine, capture: Capture, failed: int) -> Tally:
 
 def drain_spool(machine: Machine, capture: Capture) -> Tally:
     """Process the hook's notes. The caller holds the capture lock."""
-    settle_off_files(capture, machine.places.data_dir)
+    if settle_off_files(capture, machine.places.data_dir):
+        from crystal.app.notices import refresh_notice  # noqa: PLC0415 - the disk was full
+
+        refresh_notice(machine)
     flush_ms = 1000 * machine.config.hook_flush_seconds
     return drain(capture, machine.places.spool, flush_ms=flush_ms, remember=partial(_remember_asked, machine))
 

@@ -33,8 +33,11 @@ def off_periods(folder: Path) -> tuple[PrivatePeriod, ...]:
     return tuple(PrivatePeriod(unquote(end) or None, "off", int(at), FAR_FUTURE_MS) for _, at, end in names)
 
 
-def settle_off_files(capture: Capture, folder: Path) -> None:
+def settle_off_files(capture: Capture, folder: Path) -> bool:
     """Capture what was said before, then write each private time into the store and remove its file.
+
+    Returns:
+        Whether there was such a file.
 
     Raises:
         StoreFullError, StoreBusyError, UnavailableError: The files stay, and hold.
@@ -45,6 +48,7 @@ def settle_off_files(capture: Capture, folder: Path) -> None:
     for path, period in zip(files, periods, strict=True):
         privacy.open_mark(capture.store, period.session_id, period.reason, period.from_at)
         path.unlink(missing_ok=True)
+    return bool(files)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 WIDTH = 60
 BUSY_SECONDS = 0.05
 MAX_BEHIND = 1 << 20
+PAUSED = "paused; resume: crystal --on"
 NO_MEMORY = "no memory yet; run: crystal init"
 QUERY_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "store", "capture", "statusline.sql")
 
@@ -40,9 +41,11 @@ def line_for(payload: "dict[str, object]", env: "dict[str, str]", now: int) -> s
         has_archive = os.path.exists(os.path.join(os.path.dirname(data_dir), "agents"))
         return f"NOT kept: {'no database; run: crystal verify --repair' if has_archive else NO_MEMORY}"
     session, transcript = hook._word(payload.get("session_id")), hook._path(payload.get("transcript_path"))
+    if _has_off_file(data_dir, session):
+        return PAUSED
     is_off, is_private, state, offset, told, searched = _ask(path, {"session": session, "path": transcript})
     if is_off:
-        return "paused; resume: crystal --on"
+        return PAUSED
     stalled = hook._attempt(stalled_text, data_dir, payload, now, hook.parse_hook_input)
     if stalled:
         return f"NOT kept: {stalled}"
@@ -53,6 +56,11 @@ def line_for(payload: "dict[str, object]", env: "dict[str, str]", now: int) -> s
     kept = _kept(transcript, offset or 0, env)
     kept += f", told {told} {'thing' if told == 1 else 'things'}" if told else ""
     return kept + (f", searched {max(0, now // 1_000_000 - searched) // 60_000} min ago" if searched else "")
+
+
+def _has_off_file(data_dir: str, session: "str | None") -> bool:
+    """Return True if capture is off although the database could not hold that, see crystal/capture/off_files.py."""
+    return any(name.startswith("off-") and name.endswith(("-", f"-{session}")) for name in os.listdir(data_dir))
 
 
 def _ask(path: str, named: "dict[str, str | None]") -> "Any":

@@ -27,7 +27,7 @@ OWN_DATA = (
     "access.json access.log access.log.1 access-requests.json crystal.db crystal.db-* crystal.db.* index/crystal"
     " index/mirror spool context told recovered stalled silence notice.json import.json progress.json"
     " last-search.json unanswered.json .crystal-*.tmp relay.* relay-ca.pem mirror.* backfill.lock capture.lock"
-    " off-* context.lock enrich.lock publish.lock sources.lock sources-watch.lock vault.lock watch.lock"
+    " off-[0-9]*-* context.lock enrich.lock publish.lock sources.lock sources-watch.lock vault.lock watch.lock"
 ).split()
 """Files that crystal creates in the data folder, which may also contain other files."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from crystal.hook.statusline import line_for
 from tests.support.capture_machine import line
 from tests.support.command import crystal
 from tests.support.homes import live_in
@@ -59,11 +61,13 @@ def test_off_holds_from_the_first_command_on(disk: Path, session: str | None) ->
     done = crystal("--off", *(() if session is None else ("--session", session)))
     assert (done.code, "full; capture is off" in done.err) == (0, True), done.err
     assert ("capture is off since" if session is None else SESSION) in done.out
+    assert "paused" in line_for({"session_id": SESSION}, dict(os.environ), time.time_ns())
     _say(SESSION, "off the record")
     _say(OTHER, "elsewhere")
     filler.unlink()
     assert crystal("sync").code == 0
     assert not list((disk / ".ldm" / "memory").glob("off-*"))
+    assert (b"paused since" in (disk / ".ldm" / "memory" / "notice.json").read_bytes()) is (session is None)
     assert _kept() == ({"before"} if session is None else {"before", "elsewhere"})
     assert crystal("--on", *(() if session is None else ("--session", session))).code == 0
     _say(SESSION, "after")
