@@ -146,6 +146,8 @@ def test_neighbours_are_those_of_the_same_conversation(world):
     places = index.find([*first, *other, *alone])
     assert np.diff(places)[[0, 1, 2, 4]].tolist() == [1] * 4
     assert index.take("first", places).tolist() == [1, 0, 0, 0, 1, 0, 1, 1]
+    others = [sign * (first[0] + (1 << bits)) for bits in (16, 32, 40) for sign in (1, -1)]
+    assert index.find(others).tolist() == [-1] * 6
 
 
 def test_attributes_come_in_the_order_of_the_question(world):

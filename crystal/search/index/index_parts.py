@@ -69,7 +69,8 @@ class IndexPart:
         if not self.size or not len(ids):
             return np.full(len(ids), -1, np.int64)
         known, order = self.arrays["id"], self.arrays["by_id"]
-        at = np.minimum(np.searchsorted(known, ids, sorter=order), self.size - 1)
+        wanted = ids.astype(known.dtype)  # for another type all known ones are copied
+        at = np.minimum(np.searchsorted(known, wanted, sorter=order), self.size - 1)
         found = order[at].astype(np.int64)
         return np.where(known[found] == ids, found, -1)
 

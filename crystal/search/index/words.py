@@ -326,7 +326,7 @@ class PartWords:
         data, found = bytes(self._words), []
         at = data.find(part)
         while at >= 0:
-            number = int(np.searchsorted(self._at, at, "right")) - 1
+            number = int(self._at.searchsorted(self._at.dtype.type(at), "right")) - 1
             if at + len(part) <= int(self._at[number + 1]):
                 found.append((int(self.start[number]), int(self.start[number + 1])))
             at = data.find(part, int(self._at[number + 1]))
