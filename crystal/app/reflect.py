@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +13,7 @@ from crystal.app.memory_queries import list_memories, memory_of, mirror_of
 from crystal.app.model_texts import sending_rule
 from crystal.config.providers import runs_here
 from crystal.context.choosing import is_trusted
-from crystal.errors import ChangedMeanwhileError, UsageError
+from crystal.errors import ChangedMeanwhileError, CrystalError, UsageError
 from crystal.llm.ask import PaidModel, retry_at
 from crystal.memories.rules import cleaned_text
 from crystal.model.recall import Remembered
@@ -35,7 +36,9 @@ MAX_QUOTE = 600
 def reflect(machine: Machine, should_stop: Callable[[], bool] = lambda: False) -> ReflectorRun:
     """Learn from what was said since the last time. The caller holds the lock of background work."""
     config = machine.config
-    embedder = machine.embedder() if runs_here(config.embedding_provider) else None
+    embedder = None
+    with contextlib.suppress(CrystalError):  # told where vectors are made; the comparison does without
+        embedder = machine.embedder() if runs_here(config.embedding_provider) else None
     learner = Learner(
         machine.store,
         config.agent_id,

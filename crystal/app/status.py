@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from stat import S_ISREG
 from typing import Any, Literal
 
@@ -216,10 +217,12 @@ and contexts."""
 
 
 def sizes_of(places: Places) -> dict[str, int]:
-    """Return the bytes of each part, and of all of them as ``whole``. Links are not followed."""
-    found, tops, db = dict.fromkeys(PARTS, 0), {places.ldm_home, places.data_dir}, places.db.name
+    """Return the bytes of each part, and of all of them as ``whole``. Only links in place of a part are followed."""
+    found, db = dict.fromkeys(PARTS, 0), places.db.name
     agents, index = places.ldm_home / "agents", places.data_dir / "index"
-    parts = (("index", index), ("spool", places.spool), ("models", places.models), ("summaries", agents))
+    named = (("index", index), ("spool", places.spool), ("models", places.models), ("summaries", agents))
+    parts = [(part, Path(os.path.realpath(one))) for part, one in named]
+    tops = {Path(os.path.realpath(one)) for one in (places.ldm_home, places.data_dir)} | {one for _, one in parts}
     begins = [(part, f"{one}{os.sep}") for part, one in parts]
     for top in [one for one in tops if not any(one.is_relative_to(other) for other in tops - {one})]:
         for folder, _, names in os.walk(top):

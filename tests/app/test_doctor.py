@@ -52,6 +52,18 @@ def test_all_is_well() -> None:
     assert checks("API key") == []
 
 
+def test_a_data_folder_that_is_a_link_has_its_size(home: Path, tmp_path: Path) -> None:
+    def sizes() -> tuple[int, int]:
+        found = json.loads(crystal("status", "--json").out)["sizes"]
+        return found["database"], found["index"]
+
+    before, folder = sizes(), home / ".ldm" / "memory"
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    assert sizes() == before
+    assert before[0] > 0
+
+
 def test_a_memory_without_a_text_needs_no_search_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LDM_HOME", str(tmp_path / "new"))
     assert crystal("init", "--yes", "--no-import").code == 0
@@ -72,10 +84,13 @@ def test_a_new_provider_has_everything_to_do(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("provider", "fix"), [("ollama", "embedding.dimension"), ("embedded", "crystal models use embedded")]
 )
-def test_an_unusable_choice_is_told_once(provider: str, fix: str) -> None:
+def test_an_unusable_choice_is_told_once_and_stops_no_other_work(provider: str, fix: str, home: Path) -> None:
     crystal("config", "set", "embedding.provider", provider)
     crystal("config", "set", "embedding.model", "of-nobody")
-    crystal("sync")
+    keep_transcript(home, "t", line("opal"))
+    done = crystal("sync")
+    assert (done.code, "captured" in done.out, "of-nobody" in done.err) == (0, True, True)
+    assert crystal("reflect", "--now").code == 0
     (check,) = checks("embedding", code=1)
     assert check["verdict"] == "failure"
     assert "of-nobody" in check["message"]
