@@ -106,6 +106,10 @@ class Watermark(NamedTuple):
     tail_hash: bytes = b""
     written: int = 0
 
+    def at(self, offset: int) -> "Watermark":
+        """Return this watermark if it is at the offset, else one there that recognises no file."""
+        return self if self.offset == offset else Watermark(self.transcript, offset, generation=self.generation)
+
     @property
     def counts_records(self) -> bool:
         """Return whether the offset counts lines made of records, which are in no file."""

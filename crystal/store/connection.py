@@ -69,6 +69,10 @@ def _bound(values: Sequence[Any]) -> Sequence[Any]:
     return values
 
 
+GIVEN = "(SELECT value FROM json_each(?))"
+"""Members of a list that is given as one value, for ``IN``."""
+
+
 def columns_of(kind: Any) -> str:
     """Return the columns that the fields of a class of rows are named after, as SQL lists them."""
     return ", ".join(kind.__match_args__)

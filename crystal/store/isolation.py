@@ -7,7 +7,7 @@ docs/adr/0040-isolation-by-agent.md. Without hidden content the connection has n
 from collections.abc import Iterable
 
 from crystal.config.harnesses import CLAUDE_CODE
-from crystal.store.connection import Store, as_json
+from crystal.store.connection import GIVEN, Store, as_json
 from crystal.store.driver import translated
 from crystal.store.hidden import Hidden
 
@@ -83,8 +83,7 @@ def _list_projects(store: Store, folders: Iterable[str], only: Iterable[str] | N
     store.db.execute("CREATE TEMP TABLE seen_projects (id INTEGER PRIMARY KEY)")
     store.db.execute("CREATE TEMP TABLE strayed_sessions (id INTEGER PRIMARY KEY)")
     store.db.execute(
-        "INSERT INTO seen_projects SELECT id FROM projects WHERE cwd NOT IN (SELECT value FROM json_each(?))"
-        " AND (? IS NULL OR cwd IN (SELECT value FROM json_each(?)))",
+        f"INSERT INTO seen_projects SELECT id FROM projects WHERE cwd NOT IN {GIVEN} AND (? IS NULL OR cwd IN {GIVEN})",
         (as_json(folders), *2 * (None if only is None else as_json(only),)),
     )
     store.db.execute(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.store.notes import read_note, write_note
 from crystal.store.texts import BLOCK_SIZE, pack_block, reference
 
@@ -39,14 +39,12 @@ def put_texts(store: Store, texts: Iterable[tuple[int, str]]) -> None:
 def take_texts(store: Store, ids: Sequence[int]) -> None:
     """Remove the texts of some chunks from their blocks. Inside a transaction."""
     blocks = store.rows(
-        "SELECT id, first, last FROM text_blocks WHERE id IN"
-        " (SELECT block_of(body) FROM chunks WHERE id IN (SELECT value FROM json_each(?)))",
+        f"SELECT id, first, last FROM text_blocks WHERE id IN (SELECT block_of(body) FROM chunks WHERE id IN {GIVEN})",
         (ids,),
     )
     for block, first, last in blocks:
         others = store.rows(
-            "SELECT id, text FROM chunks WHERE id BETWEEN ? AND ? AND block_of(body) = ?"
-            " AND id NOT IN (SELECT value FROM json_each(?))",
+            f"SELECT id, text FROM chunks WHERE id BETWEEN ? AND ? AND block_of(body) = ? AND id NOT IN {GIVEN}",
             (first, last, block, ids),
         )
         put_texts(store, others)

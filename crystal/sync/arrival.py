@@ -15,7 +15,7 @@ from pathlib import Path
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING, without_forgotten
 from crystal.ingest.ingest import Prepared, prepare, write
-from crystal.model.capture import Project, Segment, SegmentPiece, Watermark
+from crystal.model.capture import Project, Segment, SegmentPiece
 from crystal.store import Store
 from crystal.store.capture import ledger, privacy
 from crystal.store.forget.forgetting import is_anything_forgotten, read_blocks
@@ -214,13 +214,10 @@ def _without(segment: Segment, known: list[tuple[int, int]]) -> list[Segment]:
     parts: list[Segment] = []
     for low, high in stretches:
         pieces = tuple(cut for piece in segment.pieces if (cut := _cut(piece, low, high)) is not None)
-        after = segment.after if segment.after.offset == high else _mark_at(segment.after, high)
-        parts.append(segment._replace(pieces=pieces, after=after, findings=() if parts else segment.findings))
+        parts.append(
+            segment._replace(pieces=pieces, after=segment.after.at(high), findings=() if parts else segment.findings)
+        )
     return parts
-
-
-def _mark_at(mark: Watermark, offset: int) -> Watermark:
-    return Watermark(mark.transcript, offset, 0, 0, mark.generation)
 
 
 def _cut(piece: SegmentPiece, low: int, high: int) -> SegmentPiece | None:

@@ -70,12 +70,6 @@ def known_devices(store: Store, *, but: bytes) -> tuple[KnownDevice, ...]:
     return tuple(found)
 
 
-def to_words(handover: Handover) -> dict[str, Any]:
-    """Encode a handover as JSON."""
-    words: dict[str, Any] = msgspec.to_builtins(handover)
-    return words
-
-
 def from_words(words: Mapping[str, Any]) -> Handover:
     """Decode a handover.
 

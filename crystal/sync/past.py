@@ -120,9 +120,8 @@ def _send_memories(store: Store, link: Link, after: int, now: int) -> None:
 
 def _segment(store: Store, state: ledger.TranscriptState, row: LedgerRow, ldm_home: Path) -> Segment:
     """Return the segment from which a ledger row was made."""
-    key = state.mark.transcript
-    after = Watermark(key, row.stop, 0, 0, row.generation)
-    before = Watermark(key, row.start, 0, 0, row.generation)
+    key, generation = state.mark.transcript, row.generation
+    before, after = (Watermark(key, at, generation=generation) for at in (row.start, row.stop))
     if row.state != "captured":
         piece = SegmentPiece(row.start, row.stop, cast("LedgerState", row.state), row.rule)
         return Segment(state.origin, state.path, before, after, (piece,))

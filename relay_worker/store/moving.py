@@ -97,7 +97,6 @@ class TableReport:
     rows: int = 0
     written: int = 0
     deleted: int = 0
-    size: int = 0
     lost: int = 0
 
 
@@ -180,7 +179,6 @@ def _with_body(source: MoveEnd, target: MoveEnd, table: MovedTable, row: Row, do
             return None
         done.lost += 1
         return (*row, None, None)
-    done.size += len(body)
     return (*row, *target.keep(body))
 
 

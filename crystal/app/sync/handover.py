@@ -11,6 +11,8 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+
 from crystal.app.context import Machine, now_ms
 from crystal.app.mirror import device_mirror, open_mirror
 from crystal.app.relay_links import Keyring, key_places, relay_keys
@@ -26,7 +28,7 @@ from crystal.store.sync.relay_peers import NewLink, Peer, peer_by_id
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import put_document
 from crystal.sync.envelope.blob import Channel
-from crystal.sync.handover import Handover, known_devices, to_words
+from crystal.sync.handover import Handover, known_devices
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import RelayToken
@@ -115,7 +117,7 @@ def _tell(machine: Machine, client: RelayClient, new_home: Peer, keys: Keyring) 
     theirs = client.make_token("home", ["home"])
     devices = known_devices(store, but=new_home.device_id)
     body: dict[str, Any] = state_for(machine, peer_by_id(store, new_home.id), keys)
-    body["handover"] = to_words(Handover(keys.root, theirs.token, new_home.name, devices))
+    body["handover"] = msgspec.to_builtins(Handover(keys.root, theirs.token, new_home.name, devices))
     put_document(store, client, keys.link_to_device(new_home), Channel.RECEIPTS, body, now_ms())
 
 

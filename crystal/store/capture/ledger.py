@@ -13,7 +13,7 @@ from typing import Any
 from crystal.errors import WatermarkMovedError
 from crystal.model.capture import BEFORE_CRYSTAL, PRIVACY_LOST, Origin, Segment, SegmentPiece, Watermark
 from crystal.model.named_tuple import NamedTuple
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 
 
 class TranscriptState(NamedTuple):
@@ -94,7 +94,7 @@ def frames_of_lines(store: Store, uuids: Collection[str]) -> list[tuple[str, int
     return store.rows(
         "SELECT DISTINCT c.archive, s.archive_offset, s.archive_length FROM turns t JOIN segments s ON s.id = t.segment"
         " JOIN capture_state c ON c.id = s.transcript"
-        " WHERE t.uuid IN (SELECT value FROM json_each(?)) AND s.archive_length > 0",
+        f" WHERE t.uuid IN {GIVEN} AND s.archive_length > 0",
         (uuids,),
     )
 
@@ -107,7 +107,7 @@ def frames_of(store: Store, transcript: int) -> list[tuple[int, int]]:
 
 def states_of_session(store: Store, session_id: str, harnesses: Collection[str]) -> list[TranscriptState]:
     """Return the states of a session's transcripts, with its subagents', that these harnesses wrote."""
-    where = "WHERE session_id = ? AND harness IN (SELECT value FROM json_each(?)) ORDER BY id"
+    where = f"WHERE session_id = ? AND harness IN {GIVEN} ORDER BY id"
     return store.all(_state, f"SELECT {_COLUMNS} FROM capture_state {where}", (session_id, harnesses))
 
 
@@ -244,7 +244,7 @@ def claim_sent(store: Store, segment: Segment, now: int) -> int:
     if known is None:
         # A file of a device's copy is not the device's: its watermark is at the beginning of a file that never arrived.
         is_fork = generation >= FORKED_FROM
-        mark = Watermark(segment.after.transcript) if is_fork else _mark_at(segment, stop)
+        mark = Watermark(segment.after.transcript) if is_fork else segment.after.at(stop)
         ident = _insert_state(store, segment.origin, segment.path, mark, now)
         _cover_gap(store, ident, generation, 0, start, now)
         return ident
@@ -255,14 +255,9 @@ def claim_sent(store: Store, segment: Segment, now: int) -> int:
     _cover_gap(store, known.id, generation, end or 0, start, now)
     mark = known.mark
     if generation < FORKED_FROM and (generation, stop) > (mark.generation, mark.offset):
-        mark = _mark_at(segment, stop)
+        mark = segment.after.at(stop)
     move_mark(store, known.id, segment.path, mark, now)
     return known.id
-
-
-def _mark_at(segment: Segment, stop: int) -> Watermark:
-    after = segment.after
-    return after if after.offset == stop else Watermark(after.transcript, stop, 0, 0, after.generation)
 
 
 _OPEN = (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from crystal.model.capture import BEFORE_CRYSTAL, PRIVACY_LOST, Origin, Watermark
 from crystal.store.capture import ledger, snapshots
 from crystal.store.capture.ledger import TranscriptState
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 
 
 def state_archived_in(store: Store, archive: str) -> TranscriptState | None:
@@ -42,8 +42,8 @@ def forget_rows(store: Store, transcript: int) -> None:
 
 def drop_rows(store: Store, rows: Sequence[int]) -> None:
     """Delete ledger rows; their turns stay, and belong to the next row that claims them. Inside a transaction."""
-    store.execute("UPDATE turns SET segment = NULL WHERE segment IN (SELECT value FROM json_each(?))", (rows,))
-    store.execute("DELETE FROM segments WHERE id IN (SELECT value FROM json_each(?))", (rows,))
+    store.execute(f"UPDATE turns SET segment = NULL WHERE segment IN {GIVEN}", (rows,))
+    store.execute(f"DELETE FROM segments WHERE id IN {GIVEN}", (rows,))
 
 
 def forget_transcript(store: Store, transcript: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from crystal.model.capture import Project
 from crystal.model.named_tuple import NamedTuple
 from crystal.model.repository_address import LOCAL_IDENTITIES, repository_identity
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.store.notes import ADDRESS_FORM, MEMORY_RECORD_SIZE, drop_note, read_note, write_note
 
 
@@ -116,10 +116,7 @@ def identity_of_root(store: Store, git_root: str) -> str | None:
 
 def root_with_identity(store: Store, identity: str) -> tuple[str, str] | None:
     """Return the root and the name of the newest project with an identity."""
-    sql = (
-        "SELECT coalesce(git_root, cwd), name FROM projects"
-        " WHERE remote IN (SELECT value FROM json_each(?)) ORDER BY id DESC LIMIT 1"
-    )
+    sql = f"SELECT coalesce(git_root, cwd), name FROM projects WHERE remote IN {GIVEN} ORDER BY id DESC LIMIT 1"
     return store.find(lambda *found: found, sql, ([identity, *_spellings(store, identity)],))
 
 
@@ -139,7 +136,7 @@ def with_same_identity(store: Store, rows: Sequence[int]) -> list[int]:
 def places_of(store: Store, folder: str) -> list[tuple[int, str, str | None]]:
     """Return (row id, root, identity) of the rows of a folder's project, newest first."""
     own = store.all(int, "SELECT id FROM projects WHERE ?1 IN (cwd, git_root)", (folder,))
-    sql = "SELECT id, coalesce(git_root, cwd), remote FROM projects WHERE id IN (SELECT value FROM json_each(?))"
+    sql = f"SELECT id, coalesce(git_root, cwd), remote FROM projects WHERE id IN {GIVEN}"
     return store.rows(f"{sql} ORDER BY id DESC", (with_same_identity(store, own),))
 
 

@@ -8,7 +8,7 @@ from crystal.config.harnesses import EXPORTS
 from crystal.model.capture import Chunk, Origin, Project, Segment, Turn
 from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.projects import project_row
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.store.text_blocks import put_texts
 from crystal.store.texts import text_hash
 
@@ -118,10 +118,7 @@ def is_of_another_session(store: Store, uuid: str, session_id: str) -> bool:
 
 def chunks_of(store: Store, uuids: Sequence[str]) -> list[tuple[str, int, bytes]]:
     """Return (line, chunk id, hash of its text) for the chunks of some lines."""
-    sql = (
-        "SELECT t.uuid, c.id, c.text_sha256 FROM turns t JOIN chunks c ON c.turn = t.id"
-        " WHERE t.uuid IN (SELECT value FROM json_each(?))"
-    )
+    sql = f"SELECT t.uuid, c.id, c.text_sha256 FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.uuid IN {GIVEN}"
     return store.rows(sql, (uuids,))
 
 
@@ -157,7 +154,7 @@ def name_results(store: Store, turns: Iterable[Turn]) -> None:
 
 def tools_of(store: Store, uuids: set[str]) -> dict[tuple[str, int], str | None]:
     """Return the tool's name of each stored turn of some lines, by (line, part)."""
-    rows = store.rows("SELECT uuid, part, tool FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (uuids,))
+    rows = store.rows(f"SELECT uuid, part, tool FROM turns WHERE uuid IN {GIVEN}", (uuids,))
     return {(uuid, part): tool for uuid, part, tool in rows}
 
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from crystal.model.named_tuple import NamedTuple
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.text.folders import is_within
 
 LARGE_CHUNKS = 2_000
@@ -37,15 +37,15 @@ def each_text(store: Store, turns: Collection[int] | None = None) -> Iterator[Fo
 
 def texts_of_turns(store: Store, turns: Collection[int]) -> Iterator[ForgottenSource]:
     """Yield the texts of some turns."""
-    return _texts_of_turns(store, f"WHERE c.turn IN {_SOME}", turns)
+    return _texts_of_turns(store, f"WHERE c.turn IN {GIVEN}", turns)
 
 
 def texts_of(stores: Iterable[Store], lines: Collection[str], memories: Collection[str]) -> list[str]:
     """Return the texts of lines, turn by turn, and of memories with their former versions."""
     found: list[ForgottenSource] = []
     for store in stores:
-        found += _texts_of_turns(store, f"WHERE t.uuid IN {_SOME}", lines)
-        found += _texts_of_memories(store, f"WHERE m.uid IN {_SOME}", memories)
+        found += _texts_of_turns(store, f"WHERE t.uuid IN {GIVEN}", lines)
+        found += _texts_of_memories(store, f"WHERE m.uid IN {GIVEN}", memories)
     return [said.text for said in found]
 
 
@@ -89,13 +89,12 @@ def lines_named(store: Store, uuids: Collection[str]) -> Iterator[tuple[Any, ...
         " WHERE c.turn = t.id AND c.start = 0), ''), s.session_id, p.name, s.device, t.ts, s.harness, count(*),"
         " min(t.part)"
         " FROM turns t JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
-        f" WHERE t.uuid IN {_SOME} GROUP BY t.uuid",
+        f" WHERE t.uuid IN {GIVEN} GROUP BY t.uuid",
         (uuids,),
     ):
         yield row[:-1]
 
 
-_SOME = "(SELECT value FROM json_each(?))"
 _FIRST = "(SELECT value FROM json_each(?1))"
 
 
@@ -127,7 +126,7 @@ def lines_where(
 def uuids_repeated(store: Store, session_ids: Collection[str], since: int) -> set[str]:
     """Return the lines since a moment that these sessions repeat and that are stored under another session."""
     sql = "SELECT t.uuid FROM turn_copies c JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session"
-    return _names(store, f"{sql} WHERE s.session_id IN {_SOME} AND t.ts >= ?", session_ids, since)
+    return _names(store, f"{sql} WHERE s.session_id IN {GIVEN} AND t.ts >= ?", session_ids, since)
 
 
 def uuids_lent(store: Store, session_ids: Collection[str], before: int) -> set[str]:
@@ -142,7 +141,7 @@ def uuids_lent(store: Store, session_ids: Collection[str], before: int) -> set[s
 
 def turns_of(store: Store, uuids: Collection[str], among: Collection[int] | None) -> set[int]:
     """Return the row ids of the turns of some lines, only those in ``among`` unless it is None."""
-    found = set(store.all(int, f"SELECT id FROM turns WHERE uuid IN {_SOME}", (uuids,)))
+    found = set(store.all(int, f"SELECT id FROM turns WHERE uuid IN {GIVEN}", (uuids,)))
     return found if among is None else found.intersection(among)
 
 
@@ -153,7 +152,7 @@ def uuid_of_turn(store: Store, turn: int) -> str:
 
 def folders_of_projects(store: Store, projects: Sequence[int]) -> set[str]:
     """Return the folders of some projects."""
-    return _names(store, f"SELECT cwd FROM projects WHERE id IN {_SOME}", projects)
+    return _names(store, f"SELECT cwd FROM projects WHERE id IN {GIVEN}", projects)
 
 
 def folders_within(store: Store, folders: Collection[str]) -> list[int]:
@@ -181,7 +180,7 @@ def sessions_of(store: Store, uuids: Collection[str]) -> set[str]:
     """Return the agents' ids of the sessions whose transcripts contain these lines, including forks."""
     sql = (
         "SELECT DISTINCT s.session_id FROM turns t LEFT JOIN turn_copies c ON c.turn = t.id"
-        f" JOIN sessions s ON s.id IN (t.session, c.session) WHERE t.uuid IN {_SOME}"
+        f" JOIN sessions s ON s.id IN (t.session, c.session) WHERE t.uuid IN {GIVEN}"
     )
     return _names(store, sql, uuids)
 
@@ -208,7 +207,7 @@ def turns_of_session(store: Store, session_id: str) -> list[tuple[str, str, str 
 
 def files_of_sessions(store: Store, session_ids: Collection[str], device: str) -> list[str | bytes]:
     """Return all paths at which the transcripts of these sessions were seen on a device."""
-    known = f"SELECT path, transcript FROM capture_state WHERE device = ? AND session_id IN {_SOME}"
+    known = f"SELECT path, transcript FROM capture_state WHERE device = ? AND session_id IN {GIVEN}"
     sql = (
         f"WITH known AS ({known}) SELECT path FROM known"
         " UNION SELECT s.path FROM snapshot_stamps s JOIN known k ON s.conversation = k.transcript"
@@ -249,7 +248,7 @@ _KEPT = (
 
 def kept_rows(store: Store, sessions: Collection[str] | None = None) -> list[KeptRow]:
     """Return the rows with archived lines, of all sessions or of some, file by file."""
-    some, values = ("", ()) if sessions is None else (f"AND c.session_id IN {_SOME}", (sessions,))
+    some, values = ("", ()) if sessions is None else (f"AND c.session_id IN {GIVEN}", (sessions,))
     return store.all(KeptRow, f"{_KEPT} {some} ORDER BY c.id, s.archive_offset", values)
 
 
@@ -299,6 +298,6 @@ def close_relayed(store: Store, session_ids: Collection[str], rule: str) -> None
     store.execute(
         "UPDATE segments SET state = 'private', rule = ?, raw_hash = NULL, clean_hash = NULL, clean_length = NULL"
         " WHERE state = 'captured' AND archive_length IS NULL AND transcript IN"
-        f" (SELECT id FROM capture_state WHERE session_id IN {_SOME})",
+        f" (SELECT id FROM capture_state WHERE session_id IN {GIVEN})",
         (rule, session_ids),
     )

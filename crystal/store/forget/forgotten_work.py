@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from crystal.model.named_tuple import NamedTuple
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.store.json_columns import FORGET_WORK, read_json
 from crystal.store.notes import ANSWER_ALONE, MODEL_ANSWER, drop_notes
 from crystal.store.search import space
@@ -31,7 +31,7 @@ def chunks_of(store: Store, uuids: Collection[str]) -> list[int]:
     return store.all(int, sql, (uuids,))
 
 
-_TURNS = "(SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?)))"
+_TURNS = f"(SELECT id FROM turns WHERE uuid IN {GIVEN})"
 
 
 def delete_lines(store: Store, uuids: Collection[str], whole: Collection[str]) -> None:
@@ -40,22 +40,21 @@ def delete_lines(store: Store, uuids: Collection[str], whole: Collection[str]) -
     Runs inside a transaction.
     """
     store.execute(
-        "DELETE FROM turn_copies WHERE session IN (SELECT id FROM sessions WHERE session_id IN"
-        " (SELECT value FROM json_each(?)))",
+        f"DELETE FROM turn_copies WHERE session IN (SELECT id FROM sessions WHERE session_id IN {GIVEN})",
         (whole,),
     )
     space.delete_chunks(store, chunks_of(store, uuids))
     store.execute(f"DELETE FROM turn_copies WHERE turn IN {_TURNS}", (uuids,))
     for table, column in (("learned_from", "line"), ("turns", "uuid")):
-        store.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (uuids,))
+        store.execute(f"DELETE FROM {table} WHERE {column} IN {GIVEN}", (uuids,))
 
 
 def move_turns_to_copies(store: Store, uuids: Collection[str], session_ids: Collection[str]) -> None:
     """Move the turns of lines from these sessions to another session that repeats them. Inside a transaction."""
     for turn, old, new in store.rows(
         "SELECT t.id, t.session, min(c.session) FROM turns t JOIN turn_copies c ON c.turn = t.id"
-        " JOIN sessions o ON o.id = c.session WHERE t.uuid IN (SELECT value FROM json_each(?))"
-        " AND o.session_id NOT IN (SELECT value FROM json_each(?)) GROUP BY t.id",
+        f" JOIN sessions o ON o.id = c.session WHERE t.uuid IN {GIVEN}"
+        f" AND o.session_id NOT IN {GIVEN} GROUP BY t.id",
         (uuids, session_ids),
     ):
         store.execute("UPDATE turns SET session = ? WHERE id = ?", (new, turn))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.store.forget.forgotten_rows import each_text
 from crystal.store.notes import ANSWER_ALONE, MODEL_ANSWER
 from crystal.store.search.candidates import texts_of_files
@@ -56,14 +56,14 @@ def bodies_of(store: Store, lines: Collection[str], memories: Collection[str]) -
         for block, body in store.stream(
             "SELECT block_of(c.body), c.body FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
             " LEFT JOIN memories m ON m.id = c.memory"
-            f" WHERE {name} IN (SELECT value FROM json_each(?)) AND typeof(c.body) = 'blob'",
+            f" WHERE {name} IN {GIVEN} AND typeof(c.body) = 'blob'",
             (wanted,),
         ):
             if block is None:
                 yield body
             else:
                 blocks.add(block)
-    for (body,) in store.stream("SELECT body FROM text_blocks WHERE id IN (SELECT value FROM json_each(?))", (blocks,)):
+    for (body,) in store.stream(f"SELECT body FROM text_blocks WHERE id IN {GIVEN}", (blocks,)):
         yield body
 
 
@@ -96,9 +96,8 @@ def has_line(store: Store, uuid: str) -> bool:
 
 def rows_left(store: Store, lines: Collection[str], memories: Collection[str]) -> int:
     """Return how many rows of forgotten lines and memories are left."""
-    some = "IN (SELECT value FROM json_each(?))"
-    sql = f"SELECT (SELECT count(*) FROM turns WHERE uuid {some}) + (SELECT count(*) FROM memories WHERE uid {some})"
-    return int(store.value(sql, (lines, memories)))
+    turns, facts = (f"(SELECT count(*) FROM {one} IN {GIVEN})" for one in ("turns WHERE uuid", "memories WHERE uid"))
+    return int(store.value(f"SELECT {turns} + {facts}", (lines, memories)))
 
 
 def values(store: Store, progress: Callable[[int, int], None]) -> Iterator[tuple[str, bytes]]:

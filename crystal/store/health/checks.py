@@ -12,7 +12,7 @@ from crystal.errors import StoreDamagedError
 from crystal.model.capture import Chunk
 from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.privacy import is_key
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.store.driver import changed_definition, changed_definition_in
 from crystal.store.json_columns import json_faults
 from crystal.store.memories import memories
@@ -196,7 +196,7 @@ def has_text(store: Store, text: str) -> bool:
 
 def turns_with_ids(store: Store, uuids: Collection[str]) -> list[int]:
     """Return the row ids of the turns of lines."""
-    sql = "SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?))"
+    sql = f"SELECT id FROM turns WHERE uuid IN {GIVEN}"
     return store.all(int, sql, (uuids,)) if uuids else []
 
 
@@ -260,7 +260,7 @@ def mend_memories(store: Store) -> int:
 
 def broken_turns(store: Store) -> dict[int, list[int]]:
     """Return the turns with damaged or missing text, by the ledger row that captured them."""
-    wrong = "id IN (SELECT turn FROM chunks WHERE id IN (SELECT value FROM json_each(?)))"
+    wrong = f"id IN (SELECT turn FROM chunks WHERE id IN {GIVEN})"
     sql = f"SELECT segment, id FROM turns t WHERE segment IS NOT NULL AND ({wrong} OR {_BARE}) ORDER BY id"
     found: dict[int, list[int]] = {}
     for row, turn in store.rows(sql, (chunks_with_wrong_hash(store),)):

@@ -19,7 +19,7 @@ import apsw
 from crystal.config.harnesses import HARNESSES
 from crystal.store import upgrade
 from crystal.store.capture.privacy import is_key
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.store.json_columns import JSON_COLUMNS, misfits
 
 _STREAMS = tuple("relay_out outbox relay_in relay_claims relay_fragments relay_skips relay_files".split())
@@ -113,11 +113,11 @@ def _drop_damaged(store: Store, found: Salvage) -> None:
     # numbers prevent old messages from being accepted twice.
     for column in JSON_COLUMNS:
         wrong = misfits(store, column)
-        store.execute(f"DELETE FROM {column.table} WHERE rowid IN (SELECT value FROM json_each(?))", (wrong,))
+        store.execute(f"DELETE FROM {column.table} WHERE rowid IN {GIVEN}", (wrong,))
         if wrong and column.table == "relay_peers":
             found.partly.append(column.table)
     # An unknown harness means damage: the name of the archive file contains the right one.
-    store.execute("DELETE FROM capture_state WHERE harness NOT IN (SELECT value FROM json_each(?))", ([*HARNESSES],))
+    store.execute(f"DELETE FROM capture_state WHERE harness NOT IN {GIVEN}", ([*HARNESSES],))
     _drop_orphans(store)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crystal.model.recall import FormerMemory
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 
 _FORMER = "h.text, h.category, h.status, h.from_at, h.until_at"
 
@@ -27,5 +27,5 @@ def all_history(store: Store) -> dict[str, list[FormerMemory]]:
 
 def former_in_rows(store: Store, rows: Sequence[int]) -> list[FormerMemory]:
     """Return the former versions in these rows, in the order of ``rows``."""
-    sql = f"SELECT {_FORMER} FROM memory_history h WHERE h.id IN (SELECT value FROM json_each(?)) ORDER BY h.id"
+    sql = f"SELECT {_FORMER} FROM memory_history h WHERE h.id IN {GIVEN} ORDER BY h.id"
     return store.all(FormerMemory, sql, (rows,))

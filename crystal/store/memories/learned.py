@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from crystal.model.capture import Project
 from crystal.model.named_tuple import NamedTuple
-from crystal.store.connection import Store, columns_of
+from crystal.store.connection import GIVEN, Store, columns_of
 from crystal.store.sessions.turn_texts import turn_texts
 
 ROLES = ("user", "assistant", "tool_call", "tool_result")
@@ -122,7 +122,7 @@ def read_after(store: Store, session: DueSession, limit: int) -> list[ReadTurn]:
 def evidence_for(store: Store, memories: Collection[str]) -> dict[str, list[Evidence]]:
     """Return the lines that taught memories, oldest first, by the memory's id."""
     found: dict[str, list[Evidence]] = {}
-    rest = "learned_from WHERE memory IN (SELECT value FROM json_each(?)) ORDER BY at, id"
+    rest = f"learned_from WHERE memory IN {GIVEN} ORDER BY at, id"
     for one in store.select(Evidence, rest, (memories,)):
         found.setdefault(one.memory, []).append(one)
     return found
@@ -130,7 +130,7 @@ def evidence_for(store: Store, memories: Collection[str]) -> dict[str, list[Evid
 
 def taught_by(store: Store, lines: Collection[str]) -> list[tuple[str, str]]:
     """Return (line, memory) for those of these lines that taught a memory."""
-    sql = "SELECT line, memory FROM learned_from WHERE line IN (SELECT value FROM json_each(?)) ORDER BY id"
+    sql = f"SELECT line, memory FROM learned_from WHERE line IN {GIVEN} ORDER BY id"
     return store.rows(sql, (lines,))
 
 
@@ -189,9 +189,9 @@ def learned_only_from(store: Store, lines: Collection[str]) -> set[str]:
     The learned text is a memory's first version: an edit does not change its source. A memory that a
     person wrote, and that lines only confirm, is not returned.
     """
-    named = store.all(str, "SELECT memory FROM learned_from WHERE line IN (SELECT value FROM json_each(?))", (lines,))
+    named = store.all(str, f"SELECT memory FROM learned_from WHERE line IN {GIVEN}", (lines,))
     named += [uid for uid, _ in _answers_to(store, lines)]
-    sql = f"SELECT uid FROM memories WHERE uid IN (SELECT value FROM json_each(?)) AND {_IS_LEARNED}"
+    sql = f"SELECT uid FROM memories WHERE uid IN {GIVEN} AND {_IS_LEARNED}"
     words = {uid: as_learned(store, uid) or "" for uid in store.all(str, sql, (named,))}
     taught = {uid for uid, text in words.items() if not _is_said_elsewhere(store, uid, text, lines)}
     return taught | _named_after(store, lines)
@@ -241,7 +241,7 @@ def _named_after(store: Store, lines: Collection[str]) -> set[str]:
     known = {str(uid) for (uid,) in store.rows(
         f"SELECT uid FROM memories WHERE uid NOT IN (SELECT memory FROM learned_from) AND {_IS_LEARNED}"
     )}  # fmt: skip
-    sql = "SELECT uuid, part FROM turns WHERE role = 'user' AND uuid IN (SELECT value FROM json_each(?))"
+    sql = f"SELECT uuid, part FROM turns WHERE role = 'user' AND uuid IN {GIVEN}"
     parts = store.rows(sql, (lines,)) if known else []
     taught = {memory_id(line, part, at) for line, part in parts for at in range(2 * MAX_STATEMENTS)}
     return known & taught
@@ -250,7 +250,7 @@ def _named_after(store: Store, lines: Collection[str]) -> set[str]:
 def _is_said_elsewhere(store: Store, uid: str, text: str, lines: Collection[str]) -> bool:
     """Return True if a remaining line, or the line that it answers, contains a memory's text."""
     stays = [one.line for one in evidence_for(store, [uid]).get(uid, []) if one.line not in lines]
-    turns = store.all(int, "SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (stays,))
+    turns = store.all(int, f"SELECT id FROM turns WHERE uuid IN {GIVEN}", (stays,))
     if any(_words_of(text) in _plain(said) for _, said in turn_texts(store, turns).values()):
         return True
     return any(found not in (None, *lines) for found in (answered_line(store, line, text) for line in stays))

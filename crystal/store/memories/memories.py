@@ -15,7 +15,7 @@ from crystal.model.capture import Chunk, Project
 from crystal.model.quick_dataclass import dataclass, replace
 from crystal.model.recall import FormerMemory, Remembered
 from crystal.store.capture.projects import project_row
-from crystal.store.connection import Row, Store
+from crystal.store.connection import GIVEN, Row, Store
 from crystal.store.notes import ALIAS, MEMORY_RECORD_SIZE, drop_note, drop_notes
 from crystal.store.search.space import delete_chunks
 from crystal.store.text_blocks import put_texts
@@ -83,7 +83,7 @@ def memories_like(store: Store, beginning: str, limit: int) -> list[Remembered]:
 
 def memories_with_ids(store: Store, ids: Collection[str]) -> dict[str, Remembered]:
     """Return the memories with these ids, by id."""
-    found = _select(store, "WHERE m.uid IN (SELECT value FROM json_each(?))", ids)
+    found = _select(store, f"WHERE m.uid IN {GIVEN}", ids)
     return {one.id: one for one in found}
 
 
@@ -177,7 +177,7 @@ _ORDERS = (
     "SELECT m.id, m.uid, m.updated_at, m.text, m.category, coalesce(p.cwd, ''), m.status = 'deprecated', m.key IS NULL"
     f" {_FROM}"
 )
-_ORDERS_OF = f"{_ORDERS} WHERE m.uid IN (SELECT value FROM json_each(?))"
+_ORDERS_OF = f"{_ORDERS} WHERE m.uid IN {GIVEN}"
 
 
 def _orders(store: Store) -> dict[str, Row]:
@@ -362,7 +362,7 @@ def delete_memories(store: Store, ids: Sequence[str]) -> None:
     for row in rows:
         store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
         store.execute("DELETE FROM memories WHERE id = ?", (row,))
-    store.execute("DELETE FROM learned_from WHERE memory IN (SELECT value FROM json_each(?))", (ids,))
+    store.execute(f"DELETE FROM learned_from WHERE memory IN {GIVEN}", (ids,))
 
 
 # --------------------------------------------------------------------------------------------------------- checking

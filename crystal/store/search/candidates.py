@@ -11,7 +11,7 @@ import apsw
 from crystal.model.capture import Category
 from crystal.model.quick_dataclass import dataclass
 from crystal.model.sources import FilePlace
-from crystal.store.connection import Row, Store
+from crystal.store.connection import GIVEN, Row, Store
 from crystal.store.search.scope import SearchScope, where
 from crystal.store.search.tokenizer import TOKENIZER
 
@@ -50,13 +50,13 @@ class Candidate:
 
 def texts_of(store: Store, ids: Sequence[int]) -> list[tuple[int, str]]:
     """Return the texts of some chunks, newest chunk first."""
-    sql = "SELECT id, text FROM chunks WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id DESC"
+    sql = f"SELECT id, text FROM chunks WHERE id IN {GIVEN} ORDER BY id DESC"
     return store.rows(sql, (ids,))
 
 
 def text_hashes(store: Store, ids: Sequence[int]) -> list[tuple[int, bytes]]:
     """Return the hashes of the texts of some chunks, to compare texts without reading them."""
-    return store.rows("SELECT id, text_sha256 FROM chunks WHERE id IN (SELECT value FROM json_each(?))", (ids,))
+    return store.rows(f"SELECT id, text_sha256 FROM chunks WHERE id IN {GIVEN}", (ids,))
 
 
 def newest_texts(store: Store, scope: SearchScope, limit: int) -> Iterator[tuple[int, str]]:

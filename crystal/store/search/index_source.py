@@ -9,7 +9,7 @@ import apsw
 
 from crystal.errors import StoreDamagedError
 from crystal.model.named_tuple import NamedTuple
-from crystal.store.connection import Row, Store
+from crystal.store.connection import GIVEN, Row, Store
 from crystal.store.search.vectors import table_of
 
 MANY = 100
@@ -49,7 +49,7 @@ def documents_down_from(store: Store, newest: int) -> Iterator[tuple[DocumentRow
 
 def documents(store: Store, ids: Sequence[int]) -> Iterator[tuple[DocumentRow, str]]:
     """Yield some chunks with their texts, in any order; deleted chunks are left out."""
-    return map(_document, store.stream(f"{_DOCUMENTS} WHERE c.id IN (SELECT value FROM json_each(?))", (ids,)))
+    return map(_document, store.stream(f"{_DOCUMENTS} WHERE c.id IN {GIVEN}", (ids,)))
 
 
 def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
@@ -59,7 +59,7 @@ def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple
         return
     # For an IN, sqlite-vec reads all rows; one row takes 20 to 50 microseconds. So whole blocks are read instead.
     table = table_of(generation)
-    sql = f"SELECT chunk_id, chunk_offset, rowid FROM {table}_rowids WHERE rowid IN (SELECT value FROM json_each(?))"
+    sql = f"SELECT chunk_id, chunk_offset, rowid FROM {table}_rowids WHERE rowid IN {GIVEN}"
     places = sorted(store.rows(sql, (ids,)))
     if not places:
         return

@@ -6,7 +6,7 @@ from crystal.model.granted import GrantedProject
 from crystal.model.named_tuple import NamedTuple
 from crystal.model.repository_address import repository_identity
 from crystal.store.capture.projects import with_same_identity
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.text.folders import is_within, outermost
 
 
@@ -51,7 +51,7 @@ def granted_folders(store: Store, projects: Iterable[GrantedProject]) -> frozens
     """Return the folders of the projects to which a token is limited: matched by root and identity, not by name."""
     rows = store.rows("SELECT id, coalesce(git_root, cwd), remote FROM projects")
     found = [row for row, root, identity in rows if any(one.is_of(root, identity) for one in projects)]
-    sql = "SELECT cwd FROM projects WHERE id IN (SELECT value FROM json_each(?))"
+    sql = f"SELECT cwd FROM projects WHERE id IN {GIVEN}"
     return frozenset(store.all(str, sql, (with_same_identity(store, found),)))
 
 

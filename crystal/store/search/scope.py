@@ -13,7 +13,7 @@ from crystal.model.capture import Project, Role
 from crystal.model.named_tuple import NamedTuple
 from crystal.model.quick_dataclass import dataclass, replace
 from crystal.store.capture.projects import root_with_identity, with_same_identity
-from crystal.store.connection import Store, as_json
+from crystal.store.connection import GIVEN, Store, as_json
 from crystal.store.sessions.conversations import AgentNames
 from crystal.text.folders import is_folder, is_root, is_same_folder, is_within
 
@@ -53,7 +53,7 @@ class ScopeCondition(NamedTuple):
             "from": f"{self.column} >= ?",
             "before": f"{self.column} < ?",
             "session": "(session = ? OR turn IN (SELECT turn FROM turn_copies WHERE session = ?))",
-            "sessions": "session IN (SELECT value FROM json_each(?))",
+            "sessions": f"session IN {GIVEN}",
             "subagent": f"({inside} OR subagent IS NOT NULL)",
             "held": f"({inside} OR (project IS NULL AND source IN ('memory', 'file')))",
             "sql": self.column,
@@ -176,7 +176,7 @@ def project_named(store: Store, wanted: str) -> Project | None:
     return store.find(
         Project,
         "SELECT coalesce(p.git_root, p.cwd), p.git_root, p.remote, p.name FROM projects p"
-        " LEFT JOIN sessions s ON s.project = p.id WHERE p.id IN (SELECT value FROM json_each(?))"
+        f" LEFT JOIN sessions s ON s.project = p.id WHERE p.id IN {GIVEN}"
         " GROUP BY p.id ORDER BY max(s.last_at) IS NULL, max(s.last_at) DESC, p.id LIMIT 1",
         (ids,),
     )
@@ -302,7 +302,7 @@ def _agent_scope(store: Store, wanted: str) -> SearchScope:
         return unknown_agent(store, wanted)
     if column == "agent":
         return _one("in", column, *names)
-    ids = store.all(int, "SELECT id FROM sessions WHERE harness IN (SELECT value FROM json_each(?))", (names,))
+    ids = store.all(int, f"SELECT id FROM sessions WHERE harness IN {GIVEN}", (names,))
     return _one("sessions", "session", as_json(ids))
 
 

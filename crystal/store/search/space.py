@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.store.driver import BUSY_TIMEOUT_MS, connect, translated
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.recompress import SPARSE
@@ -43,7 +43,7 @@ def delete_chunks(store: Store, ids: Sequence[int]) -> int:
         some = list(ids[at : at + PAGE])
         vectors.delete_vectors(store, some)
         take_texts(store, some)
-        gone = "DELETE FROM chunks WHERE id IN (SELECT value FROM json_each(?)) RETURNING id"
+        gone = f"DELETE FROM chunks WHERE id IN {GIVEN} RETURNING id"
         deleted += len(store.rows(gone, (some,)))
     if deleted:
         write_note(store, DELETED, str(deleted + int(read_note(store, DELETED) or 0)))

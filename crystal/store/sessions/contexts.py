@@ -10,7 +10,7 @@ from dataclasses import asdict, field
 from crystal.errors import StoreDamagedError
 from crystal.model.capture import Project
 from crystal.model.quick_dataclass import dataclass
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.store.json_columns import CHOSEN, WHY, read_json
 
 ASSIST = "assist"
@@ -78,7 +78,7 @@ def project_rows(store: Store) -> list[tuple[int, Project]]:
 
 def blocked_sessions(store: Store, sessions: Sequence[str]) -> set[str]:
     """Return those of the sessions of which a part was forgotten."""
-    sql = "SELECT session_id FROM forgotten_sessions WHERE session_id IN (SELECT value FROM json_each(?))"
+    sql = f"SELECT session_id FROM forgotten_sessions WHERE session_id IN {GIVEN}"
     return set(store.all(str, sql, (sessions,)))
 
 

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from crystal.model.capture import Memory
 from crystal.model.named_tuple import NamedTuple
 from crystal.model.quick_dataclass import dataclass
-from crystal.store.connection import Row, Store
+from crystal.store.connection import GIVEN, Row, Store
 from crystal.store.sessions.turn_texts import turn_texts
 
 ALL_TURNS = (
@@ -114,7 +114,7 @@ def list_sessions(
     if projects is not None:
         conditions.append(f"s.project IN ({', '.join(str(int(ident)) for ident in projects)})")
     if agents is not None:
-        conditions.append(f"s.{agents[0]} IN (SELECT value FROM json_each(?))")
+        conditions.append(f"s.{agents[0]} IN {GIVEN}")
         values.append(json.dumps(agents[1]))
     if since is not None:
         conditions.append("s.last_at >= ?")
@@ -176,7 +176,6 @@ def requests_of(store: Store, session: int, before: int | None = None) -> list[s
     return [texts[turn][1] for turn in turns if turn in texts]
 
 
-_COLUMNS = "id, uuid, part, role, tool, subagent, ts, offset, branch, message_id, model, full_length"
 _ORDER = "ts, coalesce(subagent, ''), offset, part, id"
 
 
@@ -186,11 +185,8 @@ def session_turns(store: Store, session: int) -> list[TurnRow]:
     Lines are sometimes out of order in a transcript, so they are sorted by time; a turn without a time stays after
     the one before it in its file.
     """
-    rows = store.rows(
-        f"SELECT {_COLUMNS}, copied FROM {ALL_TURNS} ORDER BY subagent IS NOT NULL, subagent, offset, part, id",
-        (session,),
-    )
-    turns = [TurnRow(*row) for row in rows]
+    order = "ORDER BY subagent IS NOT NULL, subagent, offset, part, id"
+    turns = store.select(TurnRow, f"{ALL_TURNS} {order}", (session,))
     keyed: list[tuple[int, TurnRow]] = []
     last: tuple[str | None, int] = (None, 0)
     for turn in turns:
@@ -204,8 +200,8 @@ def turns_page(store: Store, session: int, start: int, limit: int) -> list[TurnR
     """Return a page of ``session_turns``; reads only these turns if all turns have a time."""
     if not _is_sorted_by_time(store, session):
         return session_turns(store, session)[start : start + limit]
-    sql = f"SELECT {_COLUMNS}, 0 FROM turns WHERE session = ? ORDER BY {_ORDER} LIMIT ? OFFSET ?"
-    return store.all(TurnRow, sql, (session, limit, start))
+    own = "(SELECT *, 0 AS copied FROM turns WHERE session = ?)"
+    return store.select(TurnRow, f"{own} ORDER BY {_ORDER} LIMIT ? OFFSET ?", (session, limit, start))
 
 
 def turns_before(store: Store, session: int, turn: int) -> int:
@@ -238,7 +234,7 @@ def said_after(store: Store, session_id: str, at: int, limit: int) -> list[tuple
 
 def turns_of_lines(store: Store, uuids: Iterable[str]) -> dict[str, list[tuple[str, str, str | None]]]:
     """Return (role, text, tool) of the turns of lines, by line id; lines without turns are left out."""
-    sql = "SELECT id, uuid, role, tool FROM turns WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY id"
+    sql = f"SELECT id, uuid, role, tool FROM turns WHERE uuid IN {GIVEN} ORDER BY id"
     rows = store.rows(sql, ([*uuids],))
     texts = turn_texts(store, [ident for ident, *_ in rows])
     found: dict[str, list[tuple[str, str, str | None]]] = {}
@@ -277,7 +273,7 @@ def lines_of_other_sessions(store: Store, uuids: Sequence[str], session_id: str)
     """Return (line, other session) for those of these lines that are stored with another session."""
     return store.rows(
         "SELECT DISTINCT t.uuid, s.session_id FROM turns t JOIN sessions s ON s.id = t.session"
-        " WHERE t.uuid IN (SELECT value FROM json_each(?)) AND s.session_id <> ?",
+        f" WHERE t.uuid IN {GIVEN} AND s.session_id <> ?",
         ([*uuids], session_id),
     )
 
@@ -348,7 +344,7 @@ def latest_messages(
         rows: list[Row] = []
         sql, values = _MESSAGES, list[int | str | None]((before, without))
         if agents is not None:
-            sql += f" AND +s.{agents[0]} IN (SELECT value FROM json_each(?))"
+            sql += f" AND +s.{agents[0]} IN {GIVEN}"
             values.append(json.dumps(agents[1]))
         if projects is None:
             rows = store.rows(sql + _LATEST, (*values, limit))

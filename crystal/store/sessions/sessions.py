@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from crystal.model.named_tuple import NamedTuple
-from crystal.store.connection import Row, Store
+from crystal.store.connection import GIVEN, Row, Store
 from crystal.store.costs import DAY_MS
 from crystal.store.sessions.conversations import ALL_TURNS, SESSION, Session
 from crystal.store.sessions.turn_texts import turn_texts
@@ -63,8 +63,7 @@ def sessions_summarized_as(store: Store, modes: Sequence[SummaryMode], *, limit:
     """Return sessions whose summary was made in one of ``modes``, latest first."""
     return store.all(
         Session,
-        f"{SESSION} WHERE s.summary_mode IN (SELECT value FROM json_each(?)) AND s.last_turn > 0"
-        " ORDER BY s.last_at DESC, s.id DESC LIMIT ?",
+        f"{SESSION} WHERE s.summary_mode IN {GIVEN} AND s.last_turn > 0 ORDER BY s.last_at DESC, s.id DESC LIMIT ?",
         (modes, limit),
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from crystal.model.named_tuple import NamedTuple
 from crystal.model.sources import searched_text
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.store.search.space import delete_chunks
 from crystal.store.text_blocks import put_texts
 from crystal.store.texts import text_hash
@@ -152,10 +152,9 @@ def write_files(store: Store, source: FileSource, files: Sequence[ReadFile], mak
 def delete_files(store: Store, files: Iterable[int]) -> int:
     """Delete files with their chunks; return the number of chunks."""
     listed = [*files]
-    some = "(SELECT value FROM json_each(?))"
-    deleted = delete_chunks(store, store.all(int, f"SELECT chunk FROM sources WHERE file IN {some}", (listed,)))
-    store.execute(f"DELETE FROM sources WHERE file IN {some}", (listed,))
-    store.execute(f"DELETE FROM source_files WHERE id IN {some}", (listed,))
+    deleted = delete_chunks(store, store.all(int, f"SELECT chunk FROM sources WHERE file IN {GIVEN}", (listed,)))
+    store.execute(f"DELETE FROM sources WHERE file IN {GIVEN}", (listed,))
+    store.execute(f"DELETE FROM source_files WHERE id IN {GIVEN}", (listed,))
     return deleted
 
 

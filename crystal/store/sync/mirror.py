@@ -107,9 +107,7 @@ def note_published(store: Store, now: int, refresh_ms: int) -> bool:
 
 def space_of(store: Store, generation: int) -> VectorSpace | None:
     """Return the model of an embedding generation, or None if it is gone."""
-    return store.find(
-        VectorSpace, "SELECT id, provider, model, dimension FROM embedding_generations WHERE id = ?", (generation,)
-    )
+    return next(iter(store.select(VectorSpace, "embedding_generations WHERE id = ?", (generation,))), None)
 
 
 # ------------------------------------------------------------------------------------------------------------ keys

@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.store.driver import translated
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks, empty_log
@@ -48,8 +48,7 @@ def open_mirror(path: Path) -> Store:
 
 def applied(store: Store) -> MirrorProgress:
     """Return the progress of a mirror."""
-    row = store.row("SELECT position, mark, published_at FROM mirror_applied")
-    return MirrorProgress() if row is None else MirrorProgress(*row)
+    return next(iter(store.select(MirrorProgress, "mirror_applied")), MirrorProgress())
 
 
 def apply(store: Store, content: ObjectRows, since: MirrorProgress) -> bool:
@@ -80,7 +79,7 @@ def apply(store: Store, content: ObjectRows, since: MirrorProgress) -> bool:
 def sessions_there(mirror: Store, ids: Collection[int]) -> dict[int, Row]:
     """Return sessions in their transfer form, by id."""
     columns = ", ".join(KINDS["session"].columns)
-    rows = mirror.rows(f"SELECT {columns} FROM sessions WHERE id IN (SELECT value FROM json_each(?))", (ids,))
+    rows = mirror.rows(f"SELECT {columns} FROM sessions WHERE id IN {GIVEN}", (ids,))
     return {int(row[0]): row for row in rows}
 
 
@@ -92,7 +91,7 @@ def folders_there(mirror: Store) -> dict[int, str]:
 def ids_there(mirror: Store, table: str, ids: Collection[int]) -> set[int]:
     """Return those of the ids that a table has."""
     assert table in ("turns", "memories")
-    return set(mirror.all(int, f"SELECT id FROM {table} WHERE id IN (SELECT value FROM json_each(?))", (ids,)))
+    return set(mirror.all(int, f"SELECT id FROM {table} WHERE id IN {GIVEN}", (ids,)))
 
 
 # ------------------------------------------------------------------------------------------------------------ rows

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.privacy import store_key
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.store.notes import WORK_CURSOR, WORK_FORM, drop_note, work_cursor, write_note
 from crystal.store.sessions.turn_texts import turn_texts
 from crystal.work.call_results import Pair, PairedTurn, pair
@@ -152,5 +152,5 @@ def _is_stored(store: Store, ident: int, told: CallRows) -> bool:
 
 def tools_of(store: Store, turns: Iterable[int]) -> dict[int, str | None]:
     """Return the tool of each call, by turn."""
-    sql = "SELECT id, tool FROM turns WHERE id IN (SELECT value FROM json_each(?))"
+    sql = f"SELECT id, tool FROM turns WHERE id IN {GIVEN}"
     return {int(ident): tool for ident, tool in store.rows(sql, ([*turns],))}

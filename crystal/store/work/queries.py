@@ -9,7 +9,7 @@ from crystal.model.capture import Memory
 from crystal.model.named_tuple import NamedTuple
 from crystal.model.quick_dataclass import dataclass
 from crystal.store.capture.projects import places_of
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 from crystal.store.sessions.turn_texts import turn_texts
 from crystal.work.blame import FileEdit
 from crystal.work.calls import file_name
@@ -148,7 +148,7 @@ def changed_rows(
             values.append(value)
     for column, among in (("t.project", projects), ("c.key", keys)):
         if among is not None:
-            conditions.append(f"{column} IN (SELECT value FROM json_each(?))")
+            conditions.append(f"{column} IN {GIVEN}")
             values.append(among)
     return store.all(
         ChangedRow,
@@ -186,7 +186,7 @@ def edits_of_chunks(store: Store, chunks: Collection[int]) -> list[tuple[int, in
     return store.rows(
         "SELECT k.id, c.turn, c.part, p.cwd, coalesce(p.git_root, p.cwd) FROM chunks k"
         " JOIN work_calls c ON c.turn = k.turn JOIN turns t ON t.id = c.turn JOIN projects p ON p.id = t.project"
-        " WHERE k.id IN (SELECT value FROM json_each(?)) AND c.is_edit AND c.exit = 0 ORDER BY k.id, c.part",
+        f" WHERE k.id IN {GIVEN} AND c.is_edit AND c.exit = 0 ORDER BY k.id, c.part",
         (chunks,),
     )
 
@@ -195,7 +195,7 @@ def folders_of(store: Store, turns: Collection[int]) -> dict[int, tuple[str | No
     """Return (the agent's working folder, the project's folder) of each turn."""
     rows = store.rows(
         "SELECT t.id, p.cwd, coalesce(p.git_root, p.cwd) FROM turns t JOIN projects p ON p.id = t.project"
-        " WHERE t.id IN (SELECT value FROM json_each(?))",
+        f" WHERE t.id IN {GIVEN}",
         (turns,),
     )
     return {turn: (cwd, folder) for turn, cwd, folder in rows}
@@ -206,7 +206,7 @@ def failed_commands(store: Store, projects: Sequence[int]) -> list[tuple[int, in
     return store.rows(
         "SELECT c.result, coalesce(t.ts, 0), s.session_id FROM work_calls c JOIN turns t ON t.id = c.turn"
         " JOIN sessions s ON s.id = t.session WHERE NOT c.is_edit AND c.exit AND c.result IS NOT NULL"
-        " AND t.project IN (SELECT value FROM json_each(?)) ORDER BY c.turn",
+        f" AND t.project IN {GIVEN} ORDER BY c.turn",
         (projects,),
     )
 
@@ -227,7 +227,7 @@ def run_ends(store: Store, turns: Collection[int]) -> dict[int, RunEnd]:
     rows = store.rows(
         "SELECT c.turn, CASE WHEN r.ts >= t.ts THEN (r.ts - t.ts) / 1000.0 END, c.passed, c.failed FROM work_calls c"
         " JOIN turns t ON t.id = c.turn LEFT JOIN turns r ON r.id = c.result"
-        " WHERE NOT c.is_edit AND c.turn IN (SELECT value FROM json_each(?))",
+        f" WHERE NOT c.is_edit AND c.turn IN {GIVEN}",
         (turns,),
     )
     return {turn: RunEnd(*end) for turn, *end in rows}
@@ -267,11 +267,10 @@ def folders_and_trees(store: Store, folder: str) -> tuple[list[str], list[tuple[
     Each command as (text, the agent's working folder).
     """
     rows = [row for row, *_ in places_of(store, folder)]
-    among = "IN (SELECT value FROM json_each(?))"
-    folders = store.rows(f"SELECT coalesce(git_root, cwd), cwd FROM projects WHERE id {among}", (rows,))
+    folders = store.rows(f"SELECT coalesce(git_root, cwd), cwd FROM projects WHERE id IN {GIVEN}", (rows,))
     commands = store.rows(
         "SELECT c.what, p.cwd FROM work_calls c JOIN turns t ON t.id = c.turn JOIN projects p ON p.id = t.project"
-        f" WHERE NOT c.is_edit AND c.exit = 0 AND instr(c.what, 'worktree add ') AND t.project {among}",
+        f" WHERE NOT c.is_edit AND c.exit = 0 AND instr(c.what, 'worktree add ') AND t.project IN {GIVEN}",
         (rows,),
     )
     return list(dict.fromkeys(one for row in sorted(folders) for one in row)), commands
@@ -317,7 +316,7 @@ def call_ends(store: Store, chunks: Collection[int]) -> dict[int, CallEnd]:
     rows = store.rows(
         "SELECT k.id, c.turn, c.is_edit, c.what, c.exit, c.added, c.removed, p.cwd, coalesce(p.git_root, p.cwd)"
         " FROM chunks k JOIN turns t ON t.id = k.turn JOIN work_calls c ON c.turn = t.id OR c.result = t.id"
-        " LEFT JOIN projects p ON p.id = t.project WHERE k.id IN (SELECT value FROM json_each(?)) ORDER BY c.part DESC",
+        f" LEFT JOIN projects p ON p.id = t.project WHERE k.id IN {GIVEN} ORDER BY c.part DESC",
         (chunks,),
     )
     return {chunk: CallEnd(*call) for chunk, *call in rows}
@@ -340,7 +339,7 @@ def calls(store: Store, turns: Collection[int], memory: Memory) -> dict[int, Rec
         "SELECT t.id, s.session_id, s.title, t.uuid, t.ts, s.device, s.harness, p.name,"
         f" {_BEFORE.format('user', 'NULL')}, {_BEFORE.format('assistant', 't.subagent')}"
         " FROM turns t JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
-        " WHERE t.id IN (SELECT value FROM json_each(?))",
+        f" WHERE t.id IN {GIVEN}",
         (turns,),
     )
     said = {ident for *_, request, reason in rows for ident in (request, reason) if ident is not None}
