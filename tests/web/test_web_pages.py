@@ -233,10 +233,12 @@ def test_a_memory_is_edited_archived_and_brought_back(home):
 
 
 def test_forgetting_shows_first_then_proves(home):
-    remember(home, ["the word is xylophonium", "understood", "and something else"])
+    far = f"it is {'far ' * 90}xylophonium"
+    remember(home, ["the word is xylophonium", "understood", far, "and something else"])
     client = Client()
     seen = client.send_form("/forget/preview", query="xylophonium").text
     assert "the word is xylophonium" in seen
+    assert seen.count("the words are further on") == 1
     assert crystal("search", "xylophonium", "--all").out, "a preview changes nothing"
     [token] = re.findall(r'name="token" value="([^"]+)"', seen)
     stale = client.send_form("/forget/confirm", query="xylophonium", token="other").text
@@ -244,6 +246,9 @@ def test_forgetting_shows_first_then_proves(home):
     assert json.loads(crystal("search", "xylophonium", "--all", "--json").out)["hits"]
     done = client.send_form("/forget/confirm", query="xylophonium", token=token).text
     assert "Forgotten, and proved" in done
+    again = client.send_form("/forget/confirm", query="xylophonium", token=token).text
+    assert "Nothing of it is left" in again
+    assert "Nothing was forgotten" not in again
     assert "xylophonium" not in client.get(f"/session/{SESSION}").text
     assert crystal("forget", "--query", "xylophonium", "--yes", "--prove").code == 1, "nothing is left to forget"
     empty = client.send_form("/forget/preview", query="xylophonium").text

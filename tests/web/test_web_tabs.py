@@ -32,6 +32,13 @@ def test_what_is_forgotten_in_one_tab_is_gone_in_the_other_and_proved(home, brow
             tab.goto(f"{first.base}/forget?query=xylophonium")
             tab.locator("main .primary").click()
             tab.locator("text=the word is xylophonium").wait_for()
+        first.page.route("**/forget/confirm", lambda route: route.fulfill(status=204))
+        first.page.get_by_label("I know that this cannot be undone.").check()
+        first.page.get_by_role("button", name="Forget for good").click()
+        assert first.page.get_by_role("button", name="Forgetting, then searching").is_disabled()
+        first.page.unroute("**/forget/confirm")
+        first.page.go_back()
+        first.page.locator("main .primary").click()
         for tab, title in ((first.page, "Forgotten, and proved"), (second.page, "Nothing was found")):
             tab.get_by_label("I know that this cannot be undone.").check()
             tab.get_by_role("button", name="Forget for good").click()

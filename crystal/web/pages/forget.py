@@ -7,11 +7,13 @@ from collections import Counter
 from crystal.app.context import Machine
 from crystal.app.forget import complete_plan, execute_and_prove, plan_forget
 from crystal.errors import UsageError
+from crystal.forgetting.match.query_terms import Terms, folded
 from crystal.forgetting.request import ForgetPlan, ForgetRequest
 from crystal.timewords.parse import parse_when
 from crystal.web.responses import Answer, Page, RequestValues
 
-SHOWN = 200
+SHOWN, CHARACTERS = 200, 240
+"""Limits: things of a preview that are shown, and characters of each."""
 FIELDS = ("query", "target", "session", "project", "before")
 
 
@@ -50,9 +52,10 @@ def _request(machine: Machine, params: RequestValues) -> ForgetRequest:
 
 def _previewed(plan: ForgetPlan, params: RequestValues, *, has_changed: bool = False) -> Page:
     counts = Counter("message" if item.kind == "line" else item.kind for item in plan.items)
-    values = _form(params) | {
-        "plan": plan, "items": plan.items[:SHOWN], "counts": counts, "has_changed": has_changed,
-    }  # fmt: skip
+    sought = Terms.of(params.text("query") or "")
+    shown = [(one, one.text[:CHARACTERS]) for one in plan.items[:SHOWN]]
+    items = [(one, text, one.because == "asked" and not sought.are_in(folded(text))) for one, text in shown]
+    values = _form(params) | {"plan": plan, "items": items, "counts": counts, "has_changed": has_changed}
     return Page("forget_preview.html", "Forget: preview", values)
 
 

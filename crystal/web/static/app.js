@@ -118,3 +118,9 @@ function reveal() {
 }
 addEventListener("hashchange", reveal);
 if (location.hash) reveal();
+
+document.addEventListener("submit", ({ target }) => {
+  const button = target.matches("[data-busy]") && target.querySelector(".primary");
+  if (button) setTimeout(() => { button.disabled = true; button.textContent = target.dataset.busy; });
+});
+addEventListener("pageshow", (event) => { if (event.persisted && $("[data-busy]")) location.reload(); });
