@@ -55,6 +55,7 @@ class Trial:
         self.database = self.home / ".ldm" / "memory" / "crystal.db"
         samples = self.dice.sample(sorted(TRANSCRIPTS.glob("*[a-z0-9].jsonl")), 5)
         self.whole = {path.name: path.read_bytes() for path in samples}
+        self.sessions = {name: _session_of(content) for name, content in self.whole.items()}
         self.grown = dict.fromkeys(self.whole, 0)
         self.hooks: list[subprocess.Popen[bytes]] = []
 
@@ -147,7 +148,7 @@ class Trial:
     def _hook(self, name: str) -> subprocess.Popen[bytes]:
         """Start the hook as the client does."""
         event = {
-            "hook_event_name": self.dice.choice(EVENTS), "session_id": Path(name).stem, "cwd": "/home/dev/shop",
+            "hook_event_name": self.dice.choice(EVENTS), "session_id": self.sessions[name], "cwd": "/home/dev/shop",
             "transcript_path": str(self.transcripts / name),
         }  # fmt: skip
         hook = subprocess.Popen(
@@ -250,6 +251,12 @@ class Trial:
             data = bytearray(self.database.read_bytes())
             damage.HARMS[kind](data, self.dice)
             self.database.write_bytes(data)
+
+
+def _session_of(transcript: bytes) -> str:
+    found = re.search(rb'"sessionId":"([^"]+)"', transcript)
+    assert found is not None
+    return found[1].decode()
 
 
 def _try_seeds() -> None:
