@@ -118,7 +118,7 @@ class Rebuild:
             )
 
     def leave_to_transcript(self, state: ledger.TranscriptState) -> int | None:
-        """Drop the rows of unreadable frames, so that their lines are read from the transcript again.
+        """Drop the rows of lost frames, so that their lines are read from the transcript again.
 
         Returns:
             How many bytes of the transcript only backfill imports; None if nothing was changed: every frame is
@@ -128,7 +128,7 @@ class Rebuild:
             return None
         path, taken = self.ldm_home / state.archive, RebuildResult()
         rows = [row for row in checks.ledger_rows(self.store, state.id) if row.length]
-        lost = [row.id for row in rows if archive.text_of(path, archive.Frame(row.offset, row.length)) is None]
+        lost = [row.id for row in rows if not _is_kept(path, row)]
         if not lost:
             return None
         with self.store.transaction():
@@ -279,6 +279,12 @@ class Rebuild:
         value = {"lines": lines, "sessions": sessions}
         now = self.capture.clock()
         add_tombstones(self.store, [Tombstone(uid, "lines", value, None, now, self.capture.device)], now)
+
+
+def _is_kept(path: Path, row: checks.LedgerRow) -> bool:
+    """Return True if an archive still has the lines of a ledger row."""
+    text = archive.text_of(path, archive.Frame(row.offset, row.length))
+    return text is not None and hashlib.sha256(text).digest() == row.clean_hash
 
 
 def leave_out_rest(capture: Capture) -> int:

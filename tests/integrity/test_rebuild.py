@@ -93,17 +93,20 @@ def test_what_an_archive_loses_after_a_repair_comes_from_the_transcript(memory: 
     """The archive is deleted, or cut to a size, when the ledger places its lines no more in the transcript."""
     _lose(memory)
     assert crystal("verify", "--repair").code == 0
+    with next(memory.home.rglob(f"{SESSION}.jsonl")).open("ab") as file:
+        file.write(_said("new four, of which the ledger knows the place"))
+    assert crystal("sync").code == 0
     archive = next(memory.home.rglob(f"{SESSION}.jsonl.zst"))
     if size is None:
         archive.unlink()
     else:
         archive.write_bytes(archive.read_bytes()[:size])
     done = crystal("verify", "--repair")
-    assert (done.code, "comes from" in done.out) == (0, True), done.out + done.err
+    assert (done.code, " again" in done.out) == (0, True), done.out + done.err
     assert crystal("backfill").code == 0
-    assert _said_in(memory) == ["new one", "new three", "new two", "old one", "old two"]
+    assert _said_in(memory) == ["new four", "new one", "new three", "new two", "old one", "old two"]
     archived = b"".join(frames_in(archive))
-    assert [archived.count(b"new %s" % word) for word in (b"one", b"two", b"three")] == [1, 1, 1]
+    assert [archived.count(b"new %s" % word) for word in (b"one", b"two", b"three", b"four")] == [1, 1, 1, 1]
     assert "hunter2" not in " ".join(memory.texts("user"))
     assert crystal("verify").code == 0
 
