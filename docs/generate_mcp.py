@@ -25,16 +25,17 @@ HEAD = """\
 [Let an agent ask the memory](../how-to/clients.md) connects clients, [use it from an agent](../how-to/use-from-an-agent.md) shows what an agent sees.
 
 It speaks the versions VERSIONS, and MODERN with its own version in each request.
-An unknown version is answered with the newest that is greeted, an unknown method with the error -32601.
+An unknown version is answered with the newest that has `initialize`, an unknown method with the error -32601.
 One line is one message: a batch, which only 2025-03-26 had, is refused with the error -32600.
 Standard output carries the protocol alone; whatever else is printed goes to standard error.
-It ends when its input ends, and answers before that what was asked.
+It ends when its input ends, after it has answered every request.
 
 The store is opened for each call and closed after it, read-only where a tool only reads: no file is open and no lock is held meanwhile.
 Without a memory every tool answers with an error that says `run: crystal init`; nothing is made.
-A store that is locked, damaged or of a newer crystal is told in the same way, and the server goes on.
+A store that is locked, damaged or of a newer crystal is reported in the same way, and the server goes on.
 
-No tool takes a path: `project` is a name, and a folder that is given instead is refused without being looked at.
+`project` is a name: a path is refused without being read.
+`crystal_blame` and `crystal_sources_add` take a path, and read only inside the agent's working folder.
 
 ## What a tool answers
 
@@ -58,14 +59,14 @@ Where all texts have one line, each follows its head, and needs no nonce either.
 The head has the id, who said it, and when and where: the day, the project, and the device if it is another than this one.
 What is as in the text before is left out: the year, the day, the place, and in `crystal_get` an id that is the next number; `no project` says that there is none.
 A hit of less than 200 characters is followed by what was said `[before]` and `[after]` it, as with `around`, unless the answer has that already; `[before user]` is what you said, without a name it is the assistant.
-Who is `user`, `assistant`, `thinking`, `tool NAME`, `call NAME`, `web NAME` (a tool that brought it from the network), `subagent`, `summary`, `file`, or the kind of a memory.
+Who is `user`, `assistant`, `thinking`, `tool NAME`, `call NAME`, `web NAME` (a tool that fetched it from the network), `subagent`, `summary`, `file`, or the category of a memory.
 A session is named by the first 5 characters of its id and a memory by the first 10, or by more where that beginning would find another; `crystal_get` takes all of these.
 
-Inside the fence nothing is invisible: control characters, escape sequences, Unicode's default-ignorable characters (joiners, variation selectors, fillers, tag characters, soft hyphens) and what turns the reading direction are taken out; some emoji and Persian words look plainer for it.
+Inside the fence nothing is invisible: control characters, escape sequences, Unicode's default-ignorable characters (joiners, variation selectors, fillers, tag characters, soft hyphens) and what changes the reading direction are removed; some emoji and Persian words lose detail.
 Whatever looks like the tag, in any script, case, width or escape (`&lt;`, `%3C`, `\\u003c`), becomes `[tag]`.
 
 An answer is at most 1.3 times the text that it recalls.
-Below that lies a floor, which no short text can be worth: about 75 characters for the answer (the fence with its nonce, and `more`), 24 for each text (its id, who and when), and the day, project, machine and branch where they are not as in the text before.
+Short texts cost more, because some characters are fixed: about 75 for the answer (the fence with its nonce, and `more`), 24 for each text (its id, who and when), and the day, project, machine and branch where they are not as in the text before.
 An answer of one word has 100 to 120 characters; lists of many texts of five to fourteen words cost 1.4 to 2.5 times the text.
 `search` and `fetch`, whose JSON OpenAI prescribes, add an address to each text and escape it: 350 characters more for a word, and up to 1.6 times for code.
 The texts are what was said, titles, paths and commands, and in a report (`crystal_status`, `crystal_remember`) all of it; a text counts once, and notes count as text.
@@ -81,7 +82,7 @@ An answer has at most [`mcp.max_characters`](configuration.md#mcpmax_characters)
 
 A client that names its session in `CLAUDE_CODE_SESSION_ID`, as Claude Code does, gets no hits of that very session while it lasts, unless `include_current` is true: they are in its context already.
 
-A value that cannot be used, or a thing that is not there, is a result with `isError` and two lines: `error: ...` and `hint: ...`, the next step.
+A value that cannot be used, or an item that does not exist, is a result with `isError` and two lines: `error: ...` and `hint: ...`, the next step.
 
 ## Tools
 """  # noqa: E501
@@ -116,7 +117,7 @@ INSTRUCTIONS
 
 
 def render() -> str:
-    """The page."""
+    """Return the page."""
     head = HEAD.replace("VERSIONS", ", ".join(LEGACY)).replace("MODERN", ", ".join(MODERN))
     instructions = "\n".join(f"> {line}" for line in INSTRUCTIONS.replace(". ", ".\n").split("\n"))
     other = [MIDDLE, *map(_tool, ALIASES), CONNECTED, *map(_tool, CONNECTOR)]
