@@ -34,7 +34,7 @@ def promote(
     with open_machine() as machine:
         if paper_key:
             confirm("go on?", yes=yes, consequence="this machine becomes home in the place of the lost one")
-            words = _read_secret("the 24 words of the paper key", lines=24)
+            words = _read_secret("the paper key of 24 words", lines=24)
             token = _read_secret(HOME_PROMPT)
             _say(promote_from_paper(machine, parse_paper(words), url=relay, token=token))
         elif home_peer(machine.store) is not None or is_promoting(machine.store):

@@ -217,6 +217,8 @@ class _Statement:
             return True
         if any(word in ("this", "that", "these", "those") and after not in WHOLES for word, after in self.pairs):
             return True
+        if "on the branch" in " ".join(self.words) or (self.words[-3:-2] == ["and"] and self.words[-1] in ("it", "them")):
+            return True  # "and run it"
         verbs = zip(self.core, [*self.core[1:], ""], strict=False)
         is_doing = any(word in ("am", "are", "is") and after.endswith("ing") for word, after in verbs)
         return is_doing or self.raw[-1].endswith(":")

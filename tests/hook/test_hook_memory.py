@@ -98,6 +98,7 @@ def labelled(name: str) -> list[tuple[str, bool]]:
         ([f"fresh-{number}" for number in range(1, 9)], 0.97, 0.73),
         (["fresh-9"], 0.98, 0.48),
         (["fresh-10"], 0.98, 0.66),
+        (["fresh-11"], 0.93, 0.66),
         ([f"voice-{voice}" for voice in ("terse", "polite", "manager", "dictation", "code")], 0.98, 0.42),
     ],
 )
@@ -128,6 +129,8 @@ def test_what_is_taken_was_meant_so(names: list[str], least: float, recall: floa
         "remember this",
         "remember that you changed the port. Update the tests.",
         "remember that we use pnpm, add a lock file",
+        "remember that we are on the branch fix/login and main moved",
+        "remember that the server runs on port 8080 and curl it",
     ],
 )
 def test_other_prompts_ask_for_nothing(prompt: str) -> None:
