@@ -217,11 +217,15 @@ class _Statement:
             return True
         if any(word in ("this", "that", "these", "those") and after not in WHOLES for word, after in self.pairs):
             return True
-        if "on the branch" in " ".join(self.words) or (self.words[-3:-2] == ["and"] and self.words[-1] in ("it", "them")):
-            return True  # "and run it"
+        if "on the branch" in " ".join(self.words) or self._ends_in_task():
+            return True
         verbs = zip(self.core, [*self.core[1:], ""], strict=False)
         is_doing = any(word in ("am", "are", "is") and after.endswith("ing") for word, after in verbs)
         return is_doing or self.raw[-1].endswith(":")
+
+    def _ends_in_task(self) -> bool:
+        """Return True for an ending such as ``and run it``."""
+        return self.words[-3:-2] == ["and"] and self.words[-1] in ("it", "them")
 
     def has_happened(self) -> bool:
         """Return True for a passing state, for what should be different, and for a past event: a verb in ``ed``."""
