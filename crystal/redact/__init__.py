@@ -1,4 +1,4 @@
-"""Secrets, private spans and crystal's own words out, of every string of every line, before anything is written.
+"""Remove secrets, private spans and recalled text from every string of every line, before anything is stored.
 
 This package works on bytes and knows nothing of turns, stores or settings. What it promises:
 
@@ -6,7 +6,7 @@ This package works on bytes and knows nothing of turns, stores or settings. What
 * otherwise only the found stretches change, each to ``[redacted:kind:hash8]``, ``[private]`` or ``[recalled]``: the
   rest of the line keeps its bytes, so valid JSON stays valid JSON with the same structure;
 * cleaning cleaned text changes nothing;
-* it never raises: a line that cannot be handled is replaced whole.
+* no call raises: a line that cannot be cleaned is replaced whole.
 
 Source: docs/adr/0003-redaction-rules.md and docs/explanation/redaction.md.
 """

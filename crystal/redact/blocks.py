@@ -1,4 +1,4 @@
-r"""Private keys: PEM, OpenSSH and PGP blocks, also cut off, with literal ``\n``, or between line numbers."""
+r"""Find private keys: PEM, OpenSSH and PGP blocks, also cut off, with literal ``\n``, or between line numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ENCODED = Lazy(
 
 
 def block_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
-    """Yield the private keys in plain text. A public key or a certificate is none."""
+    """Yield the private keys in plain text, but no public keys or certificates."""
     at = 0
     while (begin := _BEGIN.search(text, at)) is not None:
         work.spend(2 * FINDING)

@@ -1,7 +1,7 @@
-"""Tokens of known formats inside of base64 or hexadecimal text.
+"""Find tokens of known formats in base64 or hexadecimal text.
 
-The first look searches for the start of each format as base64 writes it at each of its three alignments, and as
-hexadecimal digits write it. Only where one is found, the run around it is decoded and given to the exact rules.
+The prefilter searches for the beginning of each format as base64 writes it at each of its three alignments, and in
+hexadecimal digits. Only where one is found, the run around it is decoded and given to the exact rules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BEFORE = 320
 MIN_LITERAL = 3
 """Bytes of a literal that is looked for in hexadecimal digits, and where base64 text begins."""
 MIN_ANYWHERE = 4
-"""The same for anywhere in base64 text: a shorter one comes by chance in every picture, except before more letters."""
+"""The same for anywhere in base64 text: a shorter one is in every picture by chance, except before more letters."""
 
 _ANY = rb"[\w/+-]"
 _WORD = (rb"[L-OQ-Za-e]", rb"[C-HS-Xi-nyz0-3]", rb"[ABEFIJMNQRUVYZcdghklopstwx014589]", rb"[B-Zafh-z0-6]")
@@ -35,7 +35,7 @@ _MORE_LETTERS = (
     _ANY + b"".join(_WORD[2:]) + b"".join(_WORD) * 2,
     _ANY + b"".join(_WORD[3:]) + b"".join(_WORD) * 2,
 )
-"""Nine letters that make a prefix of three certain, for each number of bytes of a group before the prefix."""
+"""Nine letters that confirm a prefix of three, for each number of bytes of a group before the prefix."""
 _HEX_GROUP = rb"(?:[MNOYZ][DGTWjmz2][ABEFIJMNQRUVYZcdghkl][h-mw-z0-5])"
 """Three lower-case hexadecimal digits in base64."""
 _BY_CHARACTERS = (
@@ -45,7 +45,7 @@ _BY_CHARACTERS = (
     rb"(?:3[0-9]|6[1-6]){16}",
     DIGITS + rb"{2}(?:OkFB|[MNO][DTjz](?:pBQ|[AEIMQUYcgk]6QU))",  # Telegram's digits, colon and AA
 )
-"""Tokens that begin with nothing certain: they are known by what characters they are made of."""
+"""Tokens without a fixed beginning: their characters tell them."""
 
 _TELLING = tuple((literal, row) for row in FORMATS for literal in row.literals)
 _LITERALS = (
@@ -55,19 +55,23 @@ _LITERALS = (
 )
 
 
+_MAX_HINT = 12
+"""Letters of the beginning of a token that are looked for: compiling all of them takes twice as long."""
+
+
 @cache
 def literal_hints() -> tuple[bytes, ...]:
-    """Return the beginnings of tokens that are known anywhere in encoded text."""
+    """Return hints at the beginnings of tokens that may be anywhere in encoded text."""
     standard = {base64_of(word, shift) for word in _literals() if len(word) >= MIN_ANYWHERE for shift in range(3)}
     for_urls = {form.replace(b"+", b"-").replace(b"/", b"_") for form in standard}
     digits = {literal.hex().encode() for literal in _literals()}
     anywhere = standard | for_urls | digits | {each.upper() for each in digits}
-    return tuple(sorted(form.replace(b"+", rb"\+") for form in anywhere))
+    return tuple(sorted({form[:_MAX_HINT].replace(b"+", rb"\+") for form in anywhere}))
 
 
 @cache
 def shape_hints() -> tuple[bytes, ...]:
-    """Return the others, which need more letters: in one automaton with the literals they double its time."""
+    """Return hints at the other tokens, which need more letters: with the literals in one automaton they are slower."""
     first = [base64_of(word, 0) for word in _literals() if len(word) < MIN_ANYWHERE]
     inside = [
         b"(?:"

@@ -1,6 +1,6 @@
-"""Is this value a secret? Two questions: does it look random, and is it a word that only stands for a secret.
+"""Judge values: a secret looks random, or like a password, and is no placeholder.
 
-Every threshold here was set by looking at what real transcripts lose to it: docs/adr/0003-redaction-rules.md.
+Each threshold was set by what real transcripts would lose: docs/adr/0003-redaction-rules.md.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _STAND_IN_ENDS = (b"_here", b"-here")
 _STEM = Lazy(
     rb"(?i)pass(?:w(?:or)?d|phrase|code)?s?\d?$|(?!.*\d\d$).*(?:passw(?:or)?d|passphrase|pwd|secret|token|credential|api_?key)"
 )
-"""A value that names what it should be, ``user_password``; with two digits at its end it is one."""
+"""A value that names a secret, ``user_password``; with two digits at its end it is a password."""
 
 _ONLY_A_NAME = Lazy(
     rb"(?i)(?:(?:new|old|user|current|confirm|my|the|your|db|admin|root|hashed|encrypted|plain|raw|input|login|reset"
@@ -55,7 +55,7 @@ _ONLY_A_NAME = Lazy(
     rb"|contrase(?:n|\xc3\xb1)a|wachtwoord)s?"
     rb"(?:[_\-. ]?(?:hash|field|input|value|key|error|confirmation|confirm|again|\d))?$"
 )
-"""The same, where a variable is less likely than a poor password."""
+"""The same, where a weak password is more likely than a variable."""
 
 _CODE = Lazy(
     rb"""(?x)
@@ -71,10 +71,10 @@ _PROSE = Lazy(
     rb"(?i)\b(?:password|passwd|your|enter|must|the|is|are|for|required|invalid|please|and|with|not|at|least|confirm|new"
     rb"|of|to|in)\b"
 )
-_ENOUGH = 128
-"""Bytes of a value that are looked at: a longer one is as random as its beginning."""
+_MAX_JUDGED = 128
+"""Bytes of a value that are judged: a longer one is as random as its beginning."""
 
-_BITS_OF_EQUALS = (0.0, *(count * math.log2(count) for count in range(1, _ENOUGH + 1)))
+_BITS_OF_EQUALS = (0.0, *(count * math.log2(count) for count in range(1, _MAX_JUDGED + 1)))
 _ESCAPED_FOR_URL = Lazy(rb"%[0-9A-Fa-f]{2}")
 _DIGITS, _LETTERS = b"0123456789", b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _TO_GAPS = bytes.maketrans(b"-_./:@|+=", b" " * 9)
@@ -82,10 +82,8 @@ _TO_GAPS = bytes.maketrans(b"-_./:@|+=", b" " * 9)
 
 def _is_wordy(value: bytes) -> bool:
     """Return whether the value consists of words, short numbers and versions."""
-    for part in value.translate(_TO_GAPS).split():
-        if not (part.isalpha() and part.islower()) and _WORDY_PART.fullmatch(part) is None:
-            return False
-    return True
+    parts = value.translate(_TO_GAPS).split()
+    return all((part.isalpha() and part.islower()) or _WORDY_PART.fullmatch(part) for part in parts)
 
 
 def entropy(value: bytes) -> float:
@@ -96,13 +94,11 @@ def entropy(value: bytes) -> float:
 
 
 def is_stand_in(value: bytes) -> bool:
-    """Return whether the value is only in the place of a secret: ``${PASS}``, ``****``, ``your-key``, ``None``."""
-    value = value[:_ENOUGH]
+    """Return whether the value is a placeholder: ``${PASS}``, ``****``, ``your-key``, ``None``."""
+    value = value[:_MAX_JUDGED]
     small = value.lower()
-    for part in _STAND_IN_PARTS:
-        if part in small:
-            return True
-    return small.endswith(_STAND_IN_ENDS) or _STAND_IN.match(value) is not None
+    has_sign = any(map(small.__contains__, _STAND_IN_PARTS)) or small.endswith(_STAND_IN_ENDS)
+    return has_sign or _STAND_IN.match(value) is not None
 
 
 def is_code(value: bytes) -> bool:
@@ -115,7 +111,7 @@ def looks_random(value: bytes, least: int = 8) -> bool:
     """Return whether nobody would have written this value by hand as a name, a path, a time or a sentence."""
     if len(value) < least or not _RANDOM_ALPHABET.fullmatch(value):
         return False
-    value = _ESCAPED_FOR_URL.sub(b"-", value[:_ENOUGH])
+    value = _ESCAPED_FOR_URL.sub(b"-", value[:_MAX_JUDGED])
     if _is_path(value) or _MOMENT.match(value) or is_stand_in(value):
         return False
     return not _is_wordy(value) and _is_mixed(value)
@@ -141,8 +137,8 @@ def _is_mixed(value: bytes) -> bool:
 
 @lru_cache(maxsize=2048)
 def is_quoted_password(value: bytes) -> bool:
-    """Return whether a value in quotes, or a whole JSON string, beside ``password`` is one, even a poor one."""
-    value = value[:_ENOUGH]
+    """Return whether a value in quotes, or a whole JSON string, beside ``password`` is one, even a weak one."""
+    value = value[:_MAX_JUDGED]
     if _is_no_password(value) or _ONLY_A_NAME.fullmatch(value):
         return False
     return not _SPACE.search(value) or (len(value) <= 100 and not _PROSE.search(value))
@@ -150,13 +146,13 @@ def is_quoted_password(value: bytes) -> bool:
 
 @lru_cache(maxsize=2048)
 def is_bare_password(value: bytes, *, tight: bool) -> bool:
-    """Return whether a value without quotes beside ``password`` is one, even a poor one.
+    """Return whether a value without quotes beside ``password`` is one, even a weak one.
 
     Args:
-        value: What is there.
-        tight: It fills the rest of its line, or follows ``=`` without a space, as in an .env file.
+        value: The value.
+        tight: The value fills the rest of its line, or follows ``=`` without a space, as in an .env file.
     """
-    value = value[:_ENOUGH]
+    value = value[:_MAX_JUDGED]
     if _is_no_password(value) or is_code(value):
         return False
     if (_ONLY_A_NAME if tight else _STEM).match(value) and not looks_random(value):

@@ -1,7 +1,7 @@
-"""The strings of a JSON line and the names they are under, found without building the JSON.
+"""Find the strings of a JSON line and the names they are under, without building the JSON.
 
-Nothing is parsed, so nothing is re-written: numbers, white space, the order of keys and a nesting a million deep stay
-as they are. A line counts as JSON here if what is between its strings can only be JSON; otherwise it is text.
+Nothing is rewritten: numbers, white space, the order of keys and any depth of nesting stay as they
+are. A line counts as JSON here if only JSON can have what is between its strings; otherwise it is text.
 
 A line may hold a hundred thousand strings, so their properties are kept in columns, each filled by one call for all.
 """
@@ -30,11 +30,11 @@ _FLAGS = Lazy(rb'"(--?[A-Za-z][\w-]{0,76})"')
 
 MAX_GROUP = 8 * 1024
 """Bytes of short strings that are read as one text: every view of it is whole, and what is dense in it is little."""
-_ASKED = 64
-"""The part of a line whose dense strings are asked about one by one, beside a group: each new byte may cost four
-microseconds, because the automata grow."""
-_ASKING = 50
-"""Price of asking for a string of any length, in bytes."""
+_ASKED_PART = 64
+"""Bytes of a line for each byte of dense strings that may be given to the prefilter one by one: each new byte may cost
+four microseconds, because the automata grow."""
+_ASK_COST = 50
+"""Cost of asking about a string of any length, in bytes."""
 
 _HARMLESS = Lazy(
     rb"(?:(?:[A-Za-z]{1,15}|\d{1,4})(?:[._/-](?:[A-Za-z]{1,15}|\d{1,4})){0,10})?"
@@ -43,7 +43,7 @@ _HARMLESS = Lazy(
     rb"|\d{4}-\d\d-\d\dT[\d:.]{8,15}Z?"
     rb"|(?s:.{0,%d})|" % (MIN_SECRET_BYTES - 1) + MARKER_FORM
 )
-"""Strings that lines of transcripts are made of, short ones and markers: no rule finds anything in these."""
+"""Strings in which no rule finds anything: words, numbers, ids, times, markers and the shortest strings."""
 
 
 class JsonStrings:
@@ -70,7 +70,7 @@ class JsonStrings:
         self._source, self.line = source, readable(source)
         self._apart, self._names_of, self._all_texts, self._gaps = apart, names_of, texts, gaps
         self._before = [*accumulate(lengths, initial=0)]
-        self._left_to_ask = MAX_GROUP + len(source) // _ASKED
+        self._left_to_ask = MAX_GROUP + len(source) // _ASKED_PART
         self._asked: set[bytes] = set()
         self._kept: set[bytes] = set()
 
@@ -204,7 +204,7 @@ class JsonStrings:
     def _ask(self, strings: Iterable[bytes], may_hold: Callable[[bytes], bool]) -> None:
         """Ask about strings one by one, as long as all those asked about are a small part of the line."""
         for one in filterfalse(self._asked.__contains__, strings):
-            self._left_to_ask -= len(one) + _ASKING
+            self._left_to_ask -= len(one) + _ASK_COST
             if self._left_to_ask < 0:
                 return
             self._asked.add(one)

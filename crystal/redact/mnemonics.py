@@ -1,4 +1,4 @@
-"""Recovery phrases of wallets (BIP-39): 12, 15, 18, 21 or 24 words of a language's list whose checksum holds.
+"""Find recovery phrases of wallets (BIP-39): 12, 15, 18, 21 or 24 words of a language's list whose checksum holds.
 
 They are found in any case, on a line, one a line, numbered, in columns and in tables.
 

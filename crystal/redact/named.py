@@ -1,4 +1,4 @@
-r"""Values beside telling names: ``password=...``, ``"api_key": "..."``, ``--token ...``, ``name: TOKEN value: ...``.
+r"""Find values beside telling names: ``password=...``, ``"api_key": "..."``, ``--token ...``.
 
 A scanner finds the stem of a telling name followed by something that assigns (fast, loose); then the whole name is
 read to its left and right, the value is cut out by its quotes or its line, and both are judged.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from crystal.model.named_tuple import NamedTuple
 from crystal.redact.addresses import is_user_and_password
 from crystal.redact.judge import is_bare_password, is_code, is_quoted_password, is_stand_in, looks_random
-from crystal.redact.named_hints import ASSIGNED, NAMED_HINTS, OTHERWISE
+from crystal.redact.named_hints import ASSIGNED, NAMED_HINTS, OTHERWISE, SIGNS
 from crystal.redact.names import Strength, strength
 from crystal.redact.regex_engines import Lazy, scanner
 from crystal.redact.spans import NAMED, Span
@@ -21,7 +21,7 @@ from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 MAX_VALUE = 4096
 """Bytes of a value that are taken out at most."""
 
-_JUDGED = 256
+_MAX_JUDGED = 256
 """Bytes of a value that are read to judge it."""
 
 _MIN_STEM = 3
@@ -63,7 +63,8 @@ def named_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the secrets that are beside telling names in plain (unescaped) text."""
     if scanner(NAMED_HINTS)(text) is None:
         return
-    for hints, judge in (((ASSIGNED,), _assigned), ((OTHERWISE,), _beside)):
+    assigns = any(sign in text for sign in SIGNS)
+    for hints, judge in (((ASSIGNED,), _assigned), ((OTHERWISE,), _beside))[not assigns :]:
         search, at = scanner(hints), 0
         while (found := search(text, at)) is not None:
             stem = found.start()
@@ -170,7 +171,7 @@ def _quoted_secret(found: _Assignment, quoted: _Quoted, work: RedactionWork) -> 
         return None
     if _is_no_value(found, quoted):
         return None
-    work.spend(50 * min(len(value), _JUDGED))
+    work.spend(50 * min(len(value), _MAX_JUDGED))
     if found.strong != "password":
         good = _fits(found.strong, value.strip())
     else:
@@ -244,7 +245,7 @@ _MAX_ESCAPED_QUOTES = 16
 def _end_of(text: bytes, start: int, value: bytes) -> int:
     """Return where a value ends that was only read to the length that it is judged by."""
     end = start + len(value)
-    rest = _BARE_REST.match(text, end) if len(value) >= _JUDGED - 8 else None
+    rest = _BARE_REST.match(text, end) if len(value) >= _MAX_JUDGED - 8 else None
     return end if rest is None else end + len(_until_escape(rest.group()))
 
 

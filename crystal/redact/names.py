@@ -1,7 +1,7 @@
-"""Recognise names of values that are secrets: ``DB_PASSWORD``, ``clientSecret``, ``x-api-key``.
+"""Recognise names whose values are secrets: ``DB_PASSWORD``, ``clientSecret``, ``x-api-key``.
 
-A name is split into its words; the last words decide. ``password`` and its kin are strong: nearly any value beside
-them goes. ``token`` and its kin are only strong enough for a value that looks random.
+A name is split into its words; the last words decide. Beside ``password`` and similar names nearly any value
+is removed, beside ``token`` and similar names only one that looks random.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 from crystal.redact.regex_engines import Lazy
 
 Strength = Literal["password", "secret", "key"]
-"""Values taken out beside the name: any password; one that looks random; a long one that does and is no hash."""
+"""Which values are removed beside a name: any; those that look random; long ones that do and are no hashes."""
 
 _SUFFIX_WORDS = (
     rb"prod|production|dev|development|staging|stage|test|live|local|value|new|old|current|base|raw|default"
@@ -62,24 +62,24 @@ _KEY_QUALIFIERS = frozenset(
     b"""api access secret private auth account shared preshared master signing encryption client service admin deploy
     license session app write ingest webhook hmac jwt symmetric aes subscription consumer role""".split()
 )
-"""A key of this sort is secret."""
+"""Words before ``key`` that say it is secret."""
 
 _KEY_OTHERS = frozenset(
     b"""public cache primary foreign sort partition idempotency storage object group index row hash lookup unique map
     dict host state query i pub ssh restore dedupe dedup shard record file item registry""".split()
 )
-"""A key of this sort is none. Of any other it depends on the value."""
+"""Words before ``key`` that say it is no secret. After any other word the value decides."""
 
 _TOKEN_OTHERS = frozenset(
     b"page next continuation continue cursor sync pagination scroll start starting idempotency previous prev".split()
 )
-"""A token of this sort says where a list goes on, or that a request is sent again."""
+"""Words before ``token`` that say it is a place in a list, or the id of a request that is sent again."""
 
 _SUFFIXES = frozenset(_SUFFIX_WORDS.split(b"|"))
 
 
 TO_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
-"""Makes one name of all that differ in their digits, which tell nothing: a list may count its names."""
+"""Makes names equal that differ only in their digits: a list may number its names."""
 
 
 def strength(name: bytes) -> Strength | None:

@@ -1,8 +1,8 @@
-r"""The first look at every line: could any rule find anything here? Nearly all bytes of a transcript end here.
+r"""Decide first if any rule could find anything in a line. Most lines of a transcript are read no further.
 
-It looks at the raw bytes of a line, before any unescaping, so every hint allows for ``\"``, ``\/`` and ``\n`` where
-these can stand. A line that writes ordinary ASCII letters as ``\u0041`` always passes, and terminal colours are left
-out before looking. A test holds every rule against it: what the rules find in a line, the prefilter lets through.
+The prefilter reads the raw bytes of a line, before any unescaping, so every hint allows for ``\"``, ``\/`` and ``\n``
+where these can be. A line that writes ordinary ASCII letters as ``\u0041`` always passes, and terminal colours are left
+out first. A test compares it with every rule: a line in which a rule finds something passes the prefilter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from crystal.redact.named import named_spans
 from crystal.redact.named_hints import NAMED_HINTS
 from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.recalled import FENCE_NAME
-from crystal.redact.secret_columns import TABLE_HINTS, table_spans
+from crystal.redact.secret_columns import TABLE_HINTS, holds_table, table_spans
 from crystal.redact.spans import Span
 from crystal.redact.spoken import SPOKEN_HINTS, spoken_spans
 from crystal.redact.views import COLOUR, MAX_LEVELS, percent_decoded
@@ -47,7 +47,7 @@ from crystal.redact.work_limit import RedactionWork
 
 Look = Callable[[bytes], bool]
 Prefilter = Callable[[bytes, int], bool]
-"""Whether any rule could find anything in a text, told how long the longest of the strings is that it joins."""
+"""Function that tells if a rule could find anything in a text, given the bytes of the longest string in it."""
 Rules = Callable[[bytes, RedactionWork], Iterator[Span]]
 
 _HINTS: dict[Rules, tuple[bytes, ...]] = {
@@ -62,7 +62,7 @@ _HINTS: dict[Rules, tuple[bytes, ...]] = {
 }
 """Families of rules, and what must be in a text for each to find anything."""
 _LOOKING = (table_spans, format_spans, named_spans, encoded_spans, mnemonic_spans)
-"""Families that look for themselves: what they count in random letters would need an automaton of endless size."""
+"""Families that have a search of their own: in one automaton with the others it would grow without end."""
 
 
 def families_in(text: bytes) -> Iterator[Rules]:
@@ -96,14 +96,13 @@ _CUT_HINTS = (
     rb"A3-[A-Z0-9-]+" + _NEXT_LINE,
     rb"(?:\\n|\n)(?:[0-9]{1,3}:AA[\w-]{16}|[0-9a-fA-F]{0,3}NRAL)",
 )
-"""A token that goes on in the next line: it was cut at the width of a terminal or of a mail."""
+"""Tokens that continue in the next line: they were cut at the width of a terminal or of an e-mail."""
 
 
 def secret_hints() -> tuple[tuple[bytes, ...], ...]:
-    """Return everything that the first look looks for, in groups that have an automaton each.
+    """Return all hints that the prefilter searches for, in groups that have an automaton each.
 
-    One for all would need a state for each pair of what two groups have read, which in random letters is a new one
-    for nearly every byte.
+    A single automaton would need a new state for nearly every byte of random letters.
     """
     formats = (_CUT_HINTS[0], *format_hints())
     return _OTHER_HINTS, COMMAND_HINTS, NAMED_HINTS, TABLE_HINTS, literal_hints(), shape_hints(), formats
@@ -124,18 +123,18 @@ def _holds(hints: tuple[bytes, ...]) -> Look:
 
 
 def _near(words: tuple[bytes, ...], exact: Look) -> Look:
-    """Return a function that applies ``exact`` near ``words`` only: most text holds none of them, and is read once."""
+    """Return a function that applies ``exact`` near ``words`` only: most texts hold none of them and are read once."""
     return lambda text: any(exact(text[start:end]) for start, end in regex_engines.near_stretches(text, words))
 
 
 @cache
 def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets, private spans and recalled text."""
-    named, cut, other, tables = map(_holds, (NAMED_HINTS, _CUT_HINTS[:1], _OTHER_HINTS, TABLE_HINTS))
+    named, cut, other = map(_holds, (NAMED_HINTS, _CUT_HINTS[:1], _OTHER_HINTS))
     # Names, tables and formats first: a text dense with secrets is not read for anything else.
     looks = {
         named: MIN_SECRET_BYTES,
-        tables: MIN_TABLE_BYTES,
+        holds_table: MIN_TABLE_BYTES,
         _near(format_literals(), lambda part: holds_format(part) or cut(part)): MIN_TOKEN_BYTES,
         other: MIN_SECRET_BYTES,
         _near(command_words(), _holds(COMMAND_HINTS)): MIN_SECRET_BYTES,
@@ -153,7 +152,7 @@ def private_prefilter() -> Prefilter:
 
 
 _LONG, _HEAD = 256 << 10, 8 << 10
-"""A text of more bytes is looked at from its beginning: one that is full of hints is not read to its end."""
+"""A text of more bytes has its first 8 kB searched first: one that is full of hints is not read to its end."""
 
 
 def _prefilter(looks: dict[Look, int], url_levels: int) -> Prefilter:

@@ -1,4 +1,4 @@
-r"""``<private>...</private>``: what the user marked as never to be remembered.
+r"""Find private spans, ``<private>...</private>``, which the user wants stored nowhere.
 
 Tags are seen in any case, with attributes and white space, and with ``<`` and ``>`` written ``\u003c`` and ``\u003e``
 as JSON inside of JSON often has them. A span that is never closed hides everything up to the end of its string.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from crystal.redact.regex_engines import Lazy
 from crystal.redact.work_limit import CALL, RedactionWork
 
-PRIVATE_HINT = rb"(?i:(?:<|u003c)[\s\\nrt/]{0,16}private)"
+PRIVATE_HINT = rb"(?i:(?:<|u003c)[\s\\nrt/]*private)"
 """Pattern found in every raw line that has a tag in one of its strings (RE2 and ``re`` syntax)."""
 
 _RUN_START = rb"(?<!\\\\)"
@@ -17,7 +17,7 @@ _LT = rb"[<\\](?:(?<=<)|(?<=\\)" + _RUN_START + rb"\\*u003[cC])"
 _GT = rb"[>\\](?:(?<=>)|(?<=\\)" + _RUN_START + rb"\\*u003[eE])"
 _INSIDE = rb"[^<>\\]*(?:(?!" + _GT + rb"|" + _LT + rb")\\[^<>\\]*)*"
 _NAME = rb"(?i:private)"
-_TAG = Lazy(
+PRIVATE_TAG = Lazy(
     _LT
     + rb"(?:(?P<close>\s{0,64}\\{0,8}/\s{0,64}"
     + _NAME
@@ -43,7 +43,7 @@ def private_spans(text: bytes, work: RedactionWork) -> list[tuple[int, int]]:
     A closing tag without an opening one hides nothing. ``<private/>`` opens a span only if one is closed later:
     it is then taken for a slip of the pen, and otherwise for the empty element that it is.
     """
-    tags = list(_TAG.finditer(text))
+    tags = list(PRIVATE_TAG.finditer(text))
     work.spend(CALL * len(tags))
     last_closing = max((tag.start() for tag in tags if tag["close"] is not None), default=-1)
     spans: list[tuple[int, int]] = []

@@ -18,7 +18,7 @@ from crystal.text.fence import HEADER, NAME
 FENCE_NAME = NAME.encode("ascii")
 """Bytes found in every raw line that has a fence in one of its strings."""
 
-_TAG = Lazy(rb"(?:<|&lt;)(?P<close>/)?" + FENCE_NAME + rb"(?P<nonce>-[a-z0-9]{6})?(?:>|&gt;)")
+FENCE_TAG = Lazy(rb"(?:<|&lt;)(?P<close>/)?" + FENCE_NAME + rb"(?P<nonce>-[a-z0-9]{6})?(?:>|&gt;)")
 _QUOTES = (b"`", b"'", b'"')
 _ALONE_BEFORE = (b"", b"\n", b"\t", b'"')
 _ALONE_AFTER = Lazy(rb"[ \t\r]*(?:\n|\Z)")
@@ -34,7 +34,7 @@ def recalled_spans(text: bytes, work: RedactionWork) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     begin: re.Match[bytes] | None = None
     is_fence = False
-    for tag in _TAG.finditer(text):
+    for tag in FENCE_TAG.finditer(text):
         work.spend(2 * CALL)
         quote = text[tag.end() : tag.end() + 1]
         if quote in _QUOTES and tag.start() > 0 and text[tag.start() - 1 : tag.start()] == quote:

@@ -1,4 +1,4 @@
-"""The Redactor: which strings of a line are looked at, under which names, and what is put in the place of a secret."""
+"""Clean transcript lines: choose the strings to search and the names they are under, and replace what is found."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from crystal.redact.addresses import header_spans, names_header
 from crystal.redact.lines import JsonStrings, strings_of
 from crystal.redact.named import is_secret_beside
 from crystal.redact.prefilter import families_in, private_prefilter, secret_prefilter
-from crystal.redact.private import private_spans
-from crystal.redact.recalled import FENCE_NAME, recalled_spans
+from crystal.redact.private import PRIVATE_TAG, private_spans
+from crystal.redact.recalled import FENCE_NAME, FENCE_TAG, recalled_spans
 from crystal.redact.regex_engines import Lazy
 from crystal.redact.spans import (
     DENSE,
@@ -44,30 +44,29 @@ FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
 """Line kept in place of one that could not be cleaned. It holds nothing of that line."""
 
 _MAX_ROUNDS = 50
-_LEAF = 30_000
-"""Work for one text that may hold something, whatever it holds."""
+_TEXT_COST = 30_000
+"""Work for one text that may hold something, before anything is found."""
 
-_MOST = 0.9
-"""The part of a line from which on a string is not asked whether it may hold something: the line was."""
+_MIN_LINE_PART = 0.9
+"""The part of a line from which on a string is not given to the prefilter: its line was."""
 
 _MAX_REMEMBERED_BYTES = 512
 _MAX_REMEMBERED = 4096
-"""Short texts whose findings are remembered: what is repeated thousands of times is examined once."""
+"""Limits of the short texts whose results are cached: many lines repeat thousands of times."""
 
 
 class UnstableRedactionError(Exception):
-    """Cleaning went on finding things in its own output. Never seen; the line is given up, not passed on."""
+    """Cleaning found more in its own output after every round. The line is replaced whole."""
 
 
 class Redactor:
-    """Takes secrets, private spans and what crystal recalled out of transcript lines.
+    """Removes secrets, private spans and recalled text from transcript lines.
 
     Args:
-        key: A secret of this machine. The hashes in the markers are keyed with it, so that equal secrets are seen
-            to be equal here, and nobody without the key can confirm a guess.
-        secrets: Whether secrets are taken out. Private spans and recalled text always are.
-        keeps_lines: Whether a marker is followed by the line ends of what it stands for, so that no line changes its
-            number.
+        key: A secret of this machine. The hashes in the markers are keyed with it: equal secrets have equal markers
+            here, and nobody without the key can confirm a guess.
+        secrets: Also remove secrets. Private spans and recalled text are always removed.
+        keeps_lines: Let the line ends of what a marker replaces follow it, so that no line changes its number.
     """
 
     def __init__(self, key: bytes, *, secrets: bool = True, keeps_lines: bool = False) -> None:
@@ -82,14 +81,14 @@ class Redactor:
         """Clean one transcript line, given without its newline.
 
         Returns:
-            The line (the same object if nothing was found) and how many findings of each kind were taken out.
+            The line (the same object if nothing was found) and the number of removed findings of each kind.
             A line that fails in any way is replaced by ``FAILED_LINE`` and counted as ``unprocessable``.
         """
         try:
             settle = self._settle_short if len(line) <= _MAX_REMEMBERED_BYTES else self._settle
             clean, counts = settle(line, strings_of)
             return (clean if counts else line), counts
-        except Exception:  # noqa: BLE001 - fail closed: whatever went wrong, nothing of the line may go on
+        except Exception:  # noqa: BLE001 - fail closed: after any error, nothing of the line may be stored
             return FAILED_LINE, {"unprocessable": 1}
 
     def clean_text(self, text: str) -> tuple[str, Mapping[str, int]]:
@@ -103,7 +102,7 @@ class Redactor:
             return "[private]", {"unprocessable": 1}
 
     def findings(self, line: bytes) -> list[tuple[int, str]]:
-        """Return where in a transcript line something would be taken out, in bytes, and its kind.
+        """Return the place in bytes and the kind of each finding that would be removed from a transcript line.
 
         A line that cannot be handled gives one finding of kind ``unprocessable`` at its start.
         """
@@ -117,14 +116,14 @@ class Redactor:
             return [(0, "unprocessable")]
 
     def _settle(self, source: bytes, read: Callable[[bytes], JsonStrings | None]) -> tuple[bytes, Mapping[str, int]]:
-        """Clean until nothing more is found. Each round takes something out that is no marker, so this ends.
+        """Clean until nothing more is found. Each round removes something that is no marker, so this ends.
 
         Args:
             source: A line or a text.
-            read: Divides it into strings, of which only those that were changed are looked at again.
+            read: Divides it into strings, of which only those that were changed are searched again.
         """
         counts: dict[str, int] = {}
-        if not self._worth_a_look(source):
+        if not self._may_hold_anything(source):
             return source, counts
         work = RedactionWork(len(source))
         strings = read(source)
@@ -139,8 +138,8 @@ class Redactor:
             strings = strings and strings.changed(source, cuts, [*map(len, marks)])
         raise UnstableRedactionError
 
-    def _worth_a_look(self, source: bytes) -> bool:
-        """Return whether the source may hold something beside its markers, which attract most rules."""
+    def _may_hold_anything(self, source: bytes) -> bool:
+        """Return whether the source may hold anything beside its markers, which most rules would match."""
         source = readable(source)
         return any(
             self._may_hold(masked(source[start:end]), end - start) for start, end in windows(source, 0, len(source))
@@ -204,7 +203,7 @@ class Redactor:
             try:
                 share = RedactionWork(len(text), work)
                 share.spend(FINDING if name else 0)
-                looked_at = not again and len(inner) > _MOST * len(line)
+                looked_at = not again and len(inner) > _MIN_LINE_PART * len(line)
                 found = self._examine(text, len(text), {0: name} if name else {}, share, again, looked_at)
             except TooDenseError:
                 found = [Cut(0, len(text), "dense", DENSE, text)]
@@ -233,15 +232,15 @@ class Redactor:
         again: bool,
         looked_at: bool = False,
     ) -> list[Cut]:
-        """Search a text; after the first time, only what is near a marker may have changed.
+        """Search a text; after the first time, only what is near a marker can have changed.
 
         Args:
             text: What its reader sees: one string, or several joined by ``STRING_END``.
             longest: Bytes of the longest of these, or more.
-            names: What tells of a secret in some of these, by number.
-            work: What may be spent.
-            again: All was looked at before.
-            looked_at: The text may hold something: it is most of a line of which this is known.
+            names: The telling names of some of these, by number.
+            work: What is charged.
+            again: All was searched before.
+            looked_at: The prefilter let the text pass, as most of its line.
         """
         if MARKER.fullmatch(text):
             return []
@@ -249,7 +248,7 @@ class Redactor:
         near = near_markers(text) if again else None
         part = text if near is None else near.text
         if looked_at or self._may_hold(masked(part), longest):
-            work.spend(_LEAF)
+            work.spend(_TEXT_COST)
             cuts = _moved(self._text_cuts(part, work), near, 0)
         return cuts + _named_cuts(names, text, work) if names else cuts
 
@@ -363,15 +362,16 @@ def _named_leaf(name: bytes, leaf: bytes, work: RedactionWork) -> list[Cut]:
 
 def _always_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     small = text.lower()
-    for word, rule, kind, rank in (
-        (b"private", private_spans, "private-span", PRIVATE),
-        (FENCE_NAME, recalled_spans, "recalled", RECALLED),
+    for word, tag, rule, kind, rank in (
+        (b"private", PRIVATE_TAG, private_spans, "private-span", PRIVATE),
+        (FENCE_NAME, FENCE_TAG, recalled_spans, "recalled", RECALLED),
     ):
-        at = small.find(word)
-        while at >= 0:
-            begin, end = string_around(text, at)
+        found = tag.search(text) if word in small else None
+        while found is not None:
+            work.spend(CALL)
+            begin, end = string_around(text, found.start())
             yield from (Span(begin + start, begin + stop, kind, rank) for start, stop in rule(text[begin:end], work))
-            at = small.find(word, end)
+            found = tag.search(text, end)
 
 
 def _all_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:

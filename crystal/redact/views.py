@@ -1,4 +1,4 @@
-r"""Text as its reader sees it, with a way back to where it came from.
+r"""Undo the encodings of a text, and map places in the result back to the source.
 
 A transcript holds strings inside strings: JSON in a JSON string, in a log line, in a shell command. The rules are
 written for plain text; each level of escaping is undone in turn (``\"`` to ``"``, ``\n`` to a newline, ``\u0041`` to
@@ -30,7 +30,7 @@ _CHARACTER_REST = Lazy(rb"(?:\xfe+[\x80-\xbf]?)+")
 
 
 class View:
-    """A source read with one level of encoding undone, byte for byte; ``text`` is what there is to read."""
+    """A source read with one level of encoding undone, byte for byte; ``text`` is the text without fillers."""
 
     __slots__ = ("_filled", "text")
 
@@ -187,7 +187,6 @@ WIDTHS = frozenset((40, 60, 64, 72, 76, 80, 100, 120))
 """Bytes of a line after which programs cut long tokens."""
 _WIDTHS = frozenset((*WIDTHS, *(width + 1 for width in WIDTHS)))
 """The same with a carriage return."""
-_RETURN = 0x0D
 _TOKEN_LETTERS = frozenset(
     bytes([letter]) for letter in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+=~-$%"
 )
@@ -202,9 +201,9 @@ def _joined(source: bytes) -> bytes:
     for number in compress(range(len(lines) - 1), map(_WIDTHS.__contains__, lengths)):
         line = lines[number]
         if lines[number + 1][:1] in _TOKEN_LETTERS:
-            cut = line[:-1] if line[-1] == _RETURN else line
-            if len(cut) in WIDTHS and cut[-1:] in _TOKEN_LETTERS:
-                lines[number] = cut.ljust(len(line) + 1, _GONE)
+            cut = line.removesuffix(b"\r")
+            if cut[-1:] in _TOKEN_LETTERS and len(cut) in WIDTHS:
+                lines[number] = cut + _GONE * (1 + len(line) - len(cut))
     return b"\n".join(lines).replace(_GONE + b"\n", _GONE)
 
 

@@ -1,4 +1,4 @@
-"""A limit on the work that one text may cause, so that no input can make redaction slow.
+"""Limit the work that one text may cause, so that no input makes redaction slow.
 
 The rules charge what they are about to do in units of roughly one nanosecond. A text may use an amount in proportion
 to its size. When that is spent, ``TooDenseError`` is raised, and the caller removes the whole text instead of guessing.

@@ -20,6 +20,7 @@ from tests.support.table import each_row
         ("a <PRIVATE>b</Private> c", "a [private] c"),
         ("a <private reason='x y'\n>b\n\nb</private\t> c", "a [private] c"),
         ("a < private >b</ private > c", "a [private] c"),
+        (f"a <{' ' * 40}private >b</private> c", "a [private] c"),
         ("<private>b</private> and <private>c</private>!", "[private] and [private]!"),
         ("a <private>b<private>c</private>d</private> e", "a [private] e"),
         ("a <private>b<private>c</private> d", "a [private]"),

@@ -225,6 +225,16 @@ def test_keys_that_differ_in_a_number_are_judged_once() -> None:
     assert calls_of(line) < 4000
 
 
+def test_strings_with_a_tag_that_never_ends_cost_no_call_each() -> None:
+    assert calls_of(json.dumps({"a": ["<private"] * 4000, "b": "password=hunter2"}).encode()) < 4000
+
+
+@pytest.mark.slow
+def test_a_long_text_of_tokens_in_random_letters_is_given_up_soon() -> None:
+    line = json.dumps({"a": before_random("pa-", "base64", 200, 1_000_000)}).encode()
+    assert calls_of(line) <= 0.05 * len(line)
+
+
 def test_no_format_matches_in_a_string_that_is_not_looked_at_for_formats() -> None:
     certain = [row.pattern for row in FORMATS if b"(?P<none>)" not in row.pattern]
     assert len(certain) > 100
