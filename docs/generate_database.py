@@ -89,6 +89,21 @@ WORDS = {
 }
 """What each table is for. A table that is not here stops the generator."""
 
+MEANINGS = {
+    ("sessions", "session_id"): "the agent's id of the session",
+    ("chunks", "id"): "never used twice, because vectors refer to it",
+    ("problems", "room"): "the part that failed: embedding, summary, capture ...",
+    ("costs", "purpose"): "embedding, summary, search, learning",
+    ("memories", "source"): "how it came: cli, mcp, prompt, python, or a caller's own name",
+    ("memories", "session"): "the agent's id of the session in which it was asked for",
+    ("source_collections", "read_as"): "how its files were cleaned and split; if that changes, they are read again",
+    ("outbox", "again"): "1: the relay had it once, and is asked to store it again",
+    ("relay_in", "code"): "why it has stopped: the code of the envelope's error",
+    ("index_state", "format"): "of the files; with another format they are built again",
+    ("forgotten_sessions", "session_id"): "the agent's id of the session",
+}
+"""Meanings of columns whose comments are out of date: a released migration is not edited."""
+
 CREATE = re.compile(r"^CREATE (?:VIRTUAL )?TABLE (?P<name>\w+)", re.MULTILINE)
 DROPPED = re.compile(r"^DROP TABLE (?P<name>\w+)", re.MULTILINE)
 ADDED = re.compile(r"^ALTER TABLE (?P<name>\w+) ADD COLUMN (?P<column>[^;]+); -- (?P<comment>.*)$", re.MULTILINE)
@@ -136,7 +151,8 @@ def _table(name: str, body: str) -> str:
         elif line.strip().startswith(("UNIQUE", "CHECK", "PRIMARY KEY")):
             constraints.append(line.strip().rstrip(","))
     words += ["| column | type | meaning |", "|---|---|---|"]
-    words += [f"| `{column}` | {kind} | {comment.replace('|', chr(92) + '|')} |" for column, kind, comment in rows]
+    meant = [(column, kind, MEANINGS.get((name, column), comment)) for column, kind, comment in rows]
+    words += [f"| `{column}` | {kind} | {comment.replace('|', chr(92) + '|')} |" for column, kind, comment in meant]
     words += [""] + [f"- {one}" for one in constraints] + [""] * bool(constraints)
     return "\n".join(words)
 

@@ -1,4 +1,4 @@
-"""Capture as soon as a file changes, for agents that do not tell of a turn's end (extra ``watch``)."""
+"""Capture as soon as a file changes, for agents that do not report the end of a turn (extra ``watch``)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def watch_agents(tell: Tell, stop: Event, begin: Callable[[], object] = lambda: 
 
 
 def _watched() -> tuple[list[Root], Watched]:
-    """Return the places of the agents that do not tell of their turns, and what of them is there."""
+    """Return the places of the agents that do not report their turns, and which of these exist."""
     with open_kept_machine() as machine:
         silent = {name for name in HARNESSES if not tells_of_turns(machine, name)}
         roots = [root for root in capture_folders(machine).roots if root.harness in silent]

@@ -61,7 +61,7 @@ def _follow_serving(store: Store, at: Published) -> VectorSpace | None:
 
 
 def _take_notes(store: Store, position: int, budget: int, vector_bytes: int) -> bool:
-    """Assign as many recorded changes to a position as fit. Return whether there were any."""
+    """Assign as many recorded changes to a position as fit. Return True if there were any."""
     is_any = False
     for name, kind in KINDS.items():
         extra = ROW_BYTES + (vector_bytes if name in ("text", "vector") else 0)

@@ -106,7 +106,7 @@ def find_peer(store: Store, name: str) -> Peer:
     """Return a device by its name, or by the beginning of its id in hexadecimal (at least 4 digits).
 
     Raises:
-        NotFoundError: There is none.
+        NotFoundError: No device matches.
         UsageError: There is more than one.
     """
     peers = all_peers(store)
