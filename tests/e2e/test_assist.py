@@ -73,6 +73,28 @@ CHECK = Use("Bash", {"command": "make lint"})
 STATED, FAILS = f"The user had said: [{RULE}]", "failed when it ran last: [make lint]"
 
 
+def only(memory, alone):
+    """Let assist give facts at one moment alone."""
+    for moment in ("prompt", "edit", "failure", "compaction", "subagent"):
+        memory.crystal("config", "set", f"assist.{moment}", str(moment == alone).lower())
+    memory.crystal("config", "set", "context.enabled", str(alone == "session").lower())
+    memory.crystal("config", "set", "assist.mode", "on")
+
+
+@pytest.mark.parametrize(
+    ("alone", "told"), [("session", (1, 0, 1)), ("edit", (0, 1, 0)), ("failure", (0, 1, 0)), ("prompt", (0, 0, 1))]
+)
+def test_a_moment_that_is_set_alone_tells_its_fact_and_no_other(client, model, memory, alone, told):
+    only(memory, alone)
+    *_, requests = let_sessions_work(client, model, memory)
+    model.when("what is this", ["It was made again."])
+    client.ask("what is this\ncat: settings.local: No such file or directory")
+    start, later = requests[0].count(HEADER), requests[-1].count(HEADER)
+    assert (start, later - start, model.texts_sent(len(model.requests) - 1).count(HEADER)) == told
+    if alone != "session":
+        assert [REASON in requests[-1], "the agent ran" in requests[-1]] == [alone == "edit", alone == "failure"]
+
+
 def work_is_compacted(client, model, memory):
     """A rule is stated and a check fails; then a subagent, a compaction, an edit, and a turn that is interrupted."""
     edit = Use("Write", {"file_path": str(client.project / "worker.py"), "content": f"{OLD}\n"})
@@ -117,6 +139,12 @@ def test_after_a_compaction_and_in_a_subagent_the_sessions_own_work_is_told_once
     assert [(text.count(STATED), text.count(FAILS)) for text in (helper, compacted, last)] == [(1, 1)] * 3
     assert "They counted stones." in compacted
     memory.verify()
+
+
+@pytest.mark.parametrize(("alone", "told"), [("compaction", (0, 1, 1)), ("subagent", (1, 0, 0))])
+def test_a_packet_is_given_at_the_moment_alone_that_is_set(client, model, memory, alone, told):
+    only(memory, alone)
+    assert tuple(text.count(STATED) for text in work_is_compacted(client, model, memory)) == told
 
 
 def test_with_assist_off_no_hook_is_there_and_nothing_is_told(client, model, memory):
