@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from crystal.app.context import default_paths, open_reader
@@ -9,11 +10,13 @@ from crystal.cli.tui.reading import lines_of
 from crystal.mcp.handlers import ClientContext
 from crystal.store import Store
 from crystal.store.work.index import make_again
+from crystal.web.pages.about import WIDTH
 from tests.support.mcp_client import Tools
 from tests.support.store_factory import NOW
 from tests.support.web_client import Client, Elements
 from tests.support.work_sessions import ERROR, cured, did
 
+LONG = "management_of_many_committed_sums.py"
 NEW = "    return add_up(a) + b"
 
 
@@ -24,7 +27,7 @@ def test_the_view_tells_the_history_and_who_wrote_the_lines_of_a_file_that_is_he
     shop.mkdir()
     cured(store, "one", NOW, str(shop), new=NEW)
     cured(store, "two", NOW + 1_000, "/nowhere/other", new=NEW)
-    for number, name in enumerate(("a/view.py", "b/view.py", "c/sums.py")):
+    for number, name in enumerate(("a/view.py", "b/view.py", f"c/{LONG}")):
         edit = {"file_path": f"{shop}/{name}", "old_string": "", "new_string": "view = True"}
         did(store, "one", NOW + 100 + 10 * number, "Edit", edit, "updated", str(shop))
     make_again(store)
@@ -34,7 +37,9 @@ def test_the_view_tells_the_history_and_who_wrote_the_lines_of_a_file_that_is_he
     assert "What happened" in page
     assert "Show who wrote its lines" in page
     assert "fixed" in page
-    assert [f">{name}</text>" in page for name in ("a/view.py", "b/view.py", "sums.py")] == [True] * 3
+    assert [f">{name}</text>" in page for name in ("a/view.py", "b/view.py", f"{LONG[:27]}...")] == [True] * 3
+    for x, anchor, name in re.findall(r'<text x="(\d+)" y="\d+" text-anchor="(\w+)">([^<]+)<', page):
+        assert 0 <= int(x) + (1 if anchor == "start" else -1) * 8.2 * len(name) <= WIDTH, name
     links = {one.get("href") or "" for one in Elements(page).named("a")}
     assert f"/turn/one-{NOW + 10}" in links
     lines = client.get("/about", params={"thing": "cart.py", "project": "shop", "lines": "1"}).text

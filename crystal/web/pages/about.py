@@ -23,7 +23,8 @@ LIMIT = 40
 MAX_LIMIT = 1_000
 MAX_LINES = 2_000
 """Maximum lines shown of a file."""
-WIDTH, HEIGHT, RADIUS = 720, 280, 115
+WIDTH, HEIGHT, RADIUS = 840, 280, 115
+"""Size of the drawing, in its units: a name of 30 letters has room beside it."""
 
 
 @dataclass(frozen=True, slots=True)
