@@ -28,7 +28,7 @@ It speaks the versions VERSIONS, and MODERN with its own version in each request
 An unknown version is answered with the newest that has `initialize`, an unknown method with the error -32601.
 One line is one message: a batch, which only 2025-03-26 had, is refused with the error -32600.
 Standard output carries the protocol alone; whatever else is printed goes to standard error.
-It ends when its input ends, after it has answered every request.
+When its input ends, it answers the requests that it has read, for at most 10 seconds, and ends.
 
 The store is opened for each call and closed after it, read-only where a tool only reads: no file is open and no lock is held meanwhile.
 Without a memory every tool answers with an error that says `run: crystal init`; nothing is made.
