@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.small_disk import small_disk
 from tests.support.trial import Trial
+from tests.support.trial_of_two import TwoMachines
 
 
 @pytest.mark.slow
@@ -19,7 +20,16 @@ def test_nothing_is_lost_or_doubled_whatever_happens_while_transcripts_grow(tmp_
         trial = Trial(disk / "home", seed)
         try:
             trial.run(steps=30)
-            assert trial.comparable(trial.archived()) == trial.comparable(trial.clean_import(tmp_path / "clean"))
+            assert trial.differences(tmp_path / "clean") == {"lost": 0, "too many": 0}
         finally:
             trial.end_processes()
     assert trial.failures == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+def test_nothing_is_lost_or_doubled_between_two_machines(tmp_path: Path) -> None:
+    trial = TwoMachines(tmp_path / "home", seed=2)
+    trial.run(steps=15)
+    found = trial.differences(tmp_path / "clean")
+    assert (trial.failures, found) == ([], dict.fromkeys(found, 0))

@@ -3,6 +3,7 @@
 Run as a program it tries seeds until it is stopped, in a folder that may be a small disk:
 
     python -m tests.support.trial FOLDER [FIRST_SEED] [--steps 80]
+    python -m tests.support.trial_of_two FOLDER [FIRST_SEED] [--steps 80]
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +46,7 @@ class Trial:
     home: Path
     seed: int
     can_fill: bool = True
+    name: str = "vm"
     failures: list[str] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
     forgotten: set[str] = field(default_factory=set)
@@ -61,7 +64,7 @@ class Trial:
 
     def run(self, steps: int) -> None:
         """Install crystal, let the transcripts grow with misfortunes, and then in peace; bring back what is left."""
-        self.command("init", "--yes")
+        self._begin()
         deck = [name for name, often in MISFORTUNES.items() for _ in range(often)]
         self.dice.shuffle(deck)
         for step in range(steps):
@@ -78,11 +81,14 @@ class Trial:
         if self.command("verify").returncode != 0:
             self.failures.append("verify does not say that all is there")
 
-    def command(self, *words: str, seconds: float = 300) -> subprocess.CompletedProcess[str]:
+    def _begin(self) -> None:
+        self.command("init", "--yes")
+
+    def command(self, *words: str, seconds: float = 300, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command of crystal, at most so long; no command ends with a traceback."""
         done = subprocess.run(
             [sys.executable, "-m", "crystal", *words], env=self._env(), capture_output=True, text=True, timeout=seconds,
-            stdin=subprocess.DEVNULL, check=False,
+            input=stdin, check=False,
         )  # fmt: skip
         if "Traceback" in done.stderr + done.stdout:
             self.failures.append(f"{' '.join(words)}: {done.stderr[-600:]}")
@@ -104,12 +110,18 @@ class Trial:
         """Return what an export has after the whole transcripts were imported at once in another home."""
         shutil.copytree(self.home / ".claude" / "projects", home / ".claude" / "projects")
         other = Trial.__new__(Trial)
-        other.home, other.failures = home, self.failures
+        other.home, other.failures, other.name = home, self.failures, self.name
         other.command("init", "--yes", "--import")
         other.command("sync")
         return other.archived()
 
-    def comparable(self, lines: Counter[str]) -> Counter[str]:
+    def differences(self, home: Path) -> dict[str, int]:
+        """Return how many lines this memory lacks and has too many, compared with a clean import in another home."""
+        expected, reached = self._comparable(self.clean_import(home)), self._comparable(self.archived())
+        self.end_processes()
+        return {"lost": (expected - reached).total(), "too many": (reached - expected).total()}
+
+    def _comparable(self, lines: Counter[str]) -> Counter[str]:
         """Return lines without what was forgotten; then also without lines that say nothing: they may be left out."""
         if not self.forgotten:
             return lines
@@ -128,7 +140,7 @@ class Trial:
 
     def _env(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-        return {**kept, "HOME": str(self.home), "COLUMNS": "80", "LANG": "C.UTF-8"}
+        return {**kept, "HOME": str(self.home), "COLUMNS": "80", "LANG": "C.UTF-8", "CRYSTAL_DEVICE": self.name}
 
     def _grow(self) -> None:
         growing = [name for name in self.whole if self.grown[name] < len(self.whole[name])]
@@ -180,13 +192,13 @@ class Trial:
             self.transcripts = self.transcripts.rename(self.transcripts.with_name(f"-home-dev-{self.dice.random()}"))
         elif misfortune not in ("", "fill") and self.database.exists():
             self.end_processes()
-            self._damage(misfortune)
+            self.damage(misfortune)
             for words in (["search", "commit"], ["verify"]):
                 self.command(*words)
-            self._repair(misfortune)
+            self.repair(misfortune)
 
-    def _repair(self, misfortune: str) -> None:
-        """Repair, in half of the cases after a repair that is killed."""
+    def repair(self, misfortune: str) -> str:
+        """Repair, in half of the cases after a repair that is killed. Return what was printed."""
         if self.dice.random() < 0.5:
             with suppress(subprocess.TimeoutExpired):
                 self.command("verify", "--repair", seconds=self.dice.random())
@@ -195,6 +207,7 @@ class Trial:
             self.failures.append(
                 f"repair after {misfortune}: {done.returncode}, {done.stdout[-300:]}{done.stderr[-300:]}"
             )
+        return done.stdout + done.stderr
 
     def _fill_disk(self) -> None:
         """Fill the disk, run the hook and what a person would ask then, and make room again."""
@@ -229,7 +242,8 @@ class Trial:
             copy = shutil.copyfile(path, path.with_suffix(".copy"))
             copy.replace(path)
 
-    def _damage(self, kind: str) -> None:
+    def damage(self, kind: str) -> None:
+        """Damage the database or an archive."""
         if kind.endswith(" archive"):
             archives = sorted((self.home / ".ldm" / "agents").rglob("*.zst"))
             if not archives:
@@ -259,7 +273,8 @@ def _session_of(transcript: bytes) -> str:
     return found[1].decode()
 
 
-def _try_seeds() -> None:
+def try_seeds(kind: Callable[[Path, int, bool], Trial]) -> None:
+    """Try one seed after the other, and keep the homes of those that fail."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the homes are made; what fails is kept there")
     parser.add_argument("first_seed", type=int, nargs="?", default=1)
@@ -268,16 +283,13 @@ def _try_seeds() -> None:
     given = parser.parse_args()
     for seed in range(given.first_seed, sys.maxsize):
         folder = given.folder / str(seed)
-        trial = Trial(folder / "home", seed, given.full_disk)
+        trial = kind(folder / "home", seed, given.full_disk)
         trial.run(given.steps)
-        reached, expected = trial.archived(), trial.clean_import(folder / "clean")
-        trial.end_processes()
-        reached, expected = trial.comparable(reached), trial.comparable(expected)
-        lost, doubled = (expected - reached).total(), (reached - expected).total()
-        print(f"seed {seed}: {expected.total()} lines, {lost} lost, {doubled} too many, {trial.failures}", flush=True)
-        if not (lost or doubled or trial.failures):
+        found = trial.differences(folder / "clean")
+        print(f"seed {seed}: {found} {trial.failures}", flush=True)
+        if not (any(found.values()) or trial.failures):
             shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
-    _try_seeds()
+    try_seeds(Trial)
