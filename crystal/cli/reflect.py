@@ -140,7 +140,8 @@ def _answer(memory: Remembered) -> str | None:
 def as_record(one: Learned) -> dict[str, object]:
     """Return a learned memory for JSON."""
     facts: dict[str, object] = record(one)
-    return {**facts, "memory": facts.pop("from")}
+    facts["memory"] = facts.pop("from")
+    return facts
 
 
 def learned_lines(one: Learned, moment: int) -> Iterable[str]:

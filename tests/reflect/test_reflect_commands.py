@@ -67,6 +67,7 @@ def test_what_is_learned_is_reviewed_by_id_and_counted(home: Path) -> None:
     assert "from user in s1" in shown.out
     learned = json.loads(crystal("memories", "show", keep, "--json").out)["learned"]
     assert (learned["kind"], learned["sources"][0]["text"]) == ("convention", WORDS[0])
+    assert (learned["memory"]["from"], "from" in learned) == ("local", False)  # where a value comes from is a word
     assert "candidates told" in crystal("context", "--explain").out
     used = json.loads(crystal("usage", "--json").out)
     assert used["pool"] == {"active": 1, "proposed": 0, "archived": 2, "unreviewed": 0, "low_confidence": 0}
