@@ -124,7 +124,8 @@ class Recorder:
                 self._reconcile(complete=complete)
                 self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # on a full disk SQLite has ended it
+                    self._db.execute("ROLLBACK")
                 raise
         self._db.create_scalar_function("record_private", self._add)
         self._db.execute(_TRIGGERS)

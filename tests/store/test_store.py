@@ -26,6 +26,7 @@ from crystal.errors import (
 )
 from crystal.store import Store, driver, texts, upgrade
 from crystal.store.health.checks import damage
+from crystal.store.private_record import Recorder
 from tests.support.fresh_store import copy_schema
 
 pytestmark = pytest.mark.usefixtures("_each_migration")
@@ -274,6 +275,16 @@ def test_a_full_disk_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(StoreFullError, match=r"^the disk of ") as refused, driver.translated(path):
         raise apsw.IOError("disk I/O error")
     assert "then run the command again" in str(refused.value.hint)
+
+
+def test_a_disk_that_is_full_while_the_record_is_compared_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(recorder: Recorder, **_: bool) -> None:
+        recorder._db.execute("ROLLBACK")  # SQLite does so by itself
+        raise apsw.FullError("database or disk is full")
+
+    monkeypatch.setattr(Recorder, "_reconcile", fill)
+    with pytest.raises(StoreFullError):
+        Store.open(path, path.with_name("private.jsonl"))
 
 
 def _open(path: str) -> int:
