@@ -122,7 +122,12 @@ def _steps(call: MemoryCall, text: str) -> list[str]:
 
 
 def _quoted_word(found: re.Match[str]) -> str:
-    """Return what stands for text that no shell runs: a quoted id itself, and what follows a here-document's mark."""
+    """Return what stands for text that no shell runs: a quoted id itself, and what follows a here-document's mark.
+
+    A command goes on after a line break with a backslash.
+    """
+    if found[0] == "\\\n":
+        return " "
     return f"{found[0]}"[1:-1] if re.fullmatch(r"(['\"])[\w-]+\1", found[0]) else found["rest"] or " _ "
 
 

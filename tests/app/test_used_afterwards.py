@@ -35,7 +35,7 @@ SESSIONS: dict[str, tuple[list[Any], list[tuple[int, int]]]] = {
         [("Bash", {"command": "NO_COLOR=1 crystal search x; crystal show --json h{hit}|head"}), USE], [(1, 1)]
     ),
     "searched on the second line": (
-        [("Bash", {"command": "cd /tmp\ncrystal search x\nif true; then crystal show 'h{hit}'; fi"}), USE], [(1, 1)]
+        [("Bash", {"command": "cd /tmp &&\\\n  crystal search x\nif true; then crystal show 'h{hit}'; fi"}), USE], [(1, 1)]
     ),
     "quoted a search": (
         [("Bash", {"command": "echo 'run; crystal search x'; cat <<EOF\ncrystal search y\nEOF\n# ; crystal search"})], []
