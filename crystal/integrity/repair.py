@@ -25,6 +25,7 @@ from crystal.store.forget import forgotten_rows
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.health import checks
 from crystal.store.work import index
+from crystal.transcript.framing import read_lines
 from crystal.transcript.reader import reader_of
 
 
@@ -104,8 +105,7 @@ class _Repair:
         if not reader_of(state.origin.harness).lines_are_complete:
             return False  # the file does not have the archived bytes
         with path.open("rb") as file:
-            file.seek(row.start)
-            raw = file.read(row.stop - row.start)
+            raw = read_lines(file, row.start, row.stop)
         if self.cleaner.hash(raw) != row.raw_hash:
             return False
         clean = b"".join(self.cleaner.clean_line(line)[0] + b"\n" for line in raw.split(b"\n")[:-1])

@@ -111,6 +111,20 @@ def test_what_an_archive_loses_after_a_repair_comes_from_the_transcript(memory: 
     assert crystal("verify").code == 0
 
 
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_damaged_frame_is_archived_again_from_the_transcript(home: Path, end: bytes) -> None:
+    """The last line of a transcript may lack its newline."""
+    transcript = home / ".claude" / "projects" / "p" / f"{SESSION}.jsonl"
+    transcript.parent.mkdir(parents=True)
+    transcript.write_bytes(_said("new one") + _said("new two").rstrip(b"\n") + end)
+    assert crystal("init", "--yes", "--import").code == 0
+    archive = next(home.rglob(f"{SESSION}.jsonl.zst"))
+    archive.write_bytes(archive.read_bytes()[:-9])
+    done = crystal("verify", "--repair")
+    assert (done.code, "archived bytes 0 to" in done.out) == (0, True), done.out + done.err
+    assert [(text or b"").count(b"new ") for _, text in placed_frames(archive)] == [0, 2]
+
+
 @examples(30)
 @given(told=st.lists(st.sampled_from(["n1", "n2", "said"]), max_size=8), old=st.integers(0, 8), cuts=st.integers(1, 3))
 def test_each_line_without_an_id_is_archived_once(
