@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from crystal.capture import finder, tail
@@ -307,7 +308,19 @@ def leave_out_rest(capture: Capture) -> int:
                 ledger.mark_seen(capture.store, origin, str(found.path), mark, capture.clock())
             elif state.mark.offset < end:
                 ledger_rebuild.skip_to(capture.store, state, end, tail_hash, capture.clock())
-    return ledger_rebuild.leave_out(capture.store)
+    left_out = ledger_rebuild.leave_out(capture.store)
+    for state in filter(partial(_is_absent, capture), ledger.all_states(capture.store)):
+        with capture.store.transaction():  # one byte says so, should the transcript come back
+            ledger_rebuild.skip_to(capture.store, state, state.mark.offset + 1, b"", capture.clock())
+    ledger_rebuild.leave_out(capture.store)
+    return left_out
+
+
+def _is_absent(capture: Capture, state: ledger.TranscriptState) -> bool:
+    """Return True for a transcript of this machine that consists of lines and was not on disk."""
+    is_own = state.origin.device == capture.device and Path(state.path).parent.name == RECOVERED
+    is_known = ledger.left_out(capture.store, state) is not None
+    return is_own and not is_known and not isinstance(reader_of(state.origin.harness), SnapshotReader)
 
 
 def _drop_revised(store: Store, row: int, clean: bytes, again: Collection[str]) -> None:

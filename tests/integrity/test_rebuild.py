@@ -262,6 +262,22 @@ def test_a_transcript_that_comes_back_after_the_repair_has_nothing_archived_twic
     assert crystal("verify").code == 0
 
 
+def test_what_may_have_been_private_in_a_transcript_that_comes_back_stays_left_out(memory: Memory) -> None:
+    transcript = next(memory.home.rglob(f"{SESSION}.jsonl"))
+    with transcript.open("ab") as file:
+        file.write(_said("off the record"))
+    away = transcript.rename(transcript.with_suffix(".away"))
+    _lose(memory)
+    (memory.data.parent / "private.jsonl").unlink()
+    assert crystal("verify", "--repair").code == 0
+    away.rename(transcript)
+    assert crystal("sync").code == crystal("backfill").code == crystal("verify").code == 0
+    assert not memory.files_with("off the record")
+    assert crystal("backfill", "--privacy-lost").code == 0
+    assert "off the record" in _said_in(memory)
+    assert crystal("verify").code == 0
+
+
 def test_what_may_have_been_private_in_an_unreadable_transcript_stays_left_out(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
