@@ -20,6 +20,7 @@ from crystal.integrity.revisions import revised_in
 from crystal.store import Store
 from crystal.store.capture import ledger, snapshots
 from crystal.store.health import checks
+from crystal.store.json_columns import read_json_note
 from crystal.store.notes import READERS, drop_note, read_note, write_note
 
 CURSOR = f"{READERS}_cursor"
@@ -34,7 +35,7 @@ def read_again(machine: Machine, should_stop: Callable[[], bool]) -> None:
     A store without a note of the readers' versions was read by the first ones, as far as anybody knows.
     """
     store, readers = machine.store, reader_versions()
-    known = {**dict.fromkeys(readers, 1), **json.loads(read_note(store, READERS) or "{}")}
+    known = {**dict.fromkeys(readers, 1), **(read_json_note(store, READERS) or {})}
     for name in (name for name, now in readers.items() if known[name] < now):
         if not _read_agent(machine, name, f"{name}:{readers[name]}:", should_stop):
             return

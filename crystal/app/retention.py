@@ -3,7 +3,8 @@
 import json
 
 from crystal.app.context import Machine
-from crystal.store.notes import read_note, write_note
+from crystal.store.json_columns import read_json_note
+from crystal.store.notes import write_note
 
 DAY_MS = 24 * 60 * 60 * 1000
 MAX_LEAP_MS = 7 * DAY_MS
@@ -31,7 +32,7 @@ def apply_retention(machine: Machine) -> int:
 
 
 def _is_due(machine: Machine, days: int, now: int) -> bool:
-    known = json.loads(read_note(machine.store, NOTE) or "{}")
+    known = read_json_note(machine.store, NOTE) or {}
     # After a leap of the clock it waits a day too: a clock that is wrong for an hour must not cost years.
     if known.get("days") != days or abs(now - known["next_at"]) > MAX_LEAP_MS:
         _note_next(machine, days, now)

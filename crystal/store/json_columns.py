@@ -36,6 +36,29 @@ SENT = JsonColumn("relay_peers", "sent", dict, str, is_optional=True)
 JSON_COLUMNS = (CHOSEN, WHY, FORGOTTEN_NAMES, FORGET_WORK, SERIALS_IN, STALE, TOLD, SENT)
 
 
+JSON_NOTES = ("readers", "retention", "relay_registry", "relay_ignored", "relay_promoting", "relay_demoting")
+"""Keys in ``meta`` of notes whose value is JSON."""
+_DAMAGED_NOTES = "key IN (SELECT value FROM json_each(?)) AND NOT json_valid(value)"
+
+
+def read_json_note(store: Store, key: str) -> Any:
+    """Parse one of ``JSON_NOTES``; return None if it does not exist.
+
+    Raises:
+        StoreDamagedError: The value is not JSON.
+    """
+    value = store.find(str, "SELECT value FROM meta WHERE key = ?", (key,))
+    try:
+        return None if value is None else json.loads(value)
+    except ValueError as error:
+        raise StoreDamagedError(f"table meta: the note {key} is not as crystal writes it", hint=REPAIR_HINT) from error
+
+
+def drop_damaged_notes(store: Store) -> None:
+    """Delete the notes whose value is not JSON. Inside a transaction."""
+    store.execute(f"DELETE FROM meta WHERE {_DAMAGED_NOTES}", (JSON_NOTES,))
+
+
 def read_json(column: JsonColumn, text: object) -> Any:
     """Parse the text of a column.
 
@@ -69,7 +92,9 @@ def misfits(store: Store, column: JsonColumn) -> list[int]:
 
 
 def json_faults(store: Store) -> Iterator[str]:
-    """Yield for each column the number of its invalid rows, and the first of them."""
+    """Yield for each column the number of its invalid rows, and the first of them; and each invalid note."""
+    for key in store.all(str, f"SELECT key FROM meta WHERE {_DAMAGED_NOTES}", (JSON_NOTES,)):
+        yield f"table meta: the note {key} is not as crystal writes it"
     for column in JSON_COLUMNS:
         if wrong := misfits(store, column):
             more = f" and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""

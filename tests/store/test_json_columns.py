@@ -13,7 +13,7 @@ from crystal.app.context import open_machine
 from crystal.errors import StoreDamagedError
 from crystal.store import Store
 from crystal.store.health.checks import damage
-from crystal.store.json_columns import JSON_COLUMNS, json_faults, read_json
+from crystal.store.json_columns import JSON_COLUMNS, JSON_NOTES, json_faults, read_json
 from crystal.store.search import index_log
 from crystal.store.sessions.contexts import Injection, add_injection
 from tests.support.command import crystal
@@ -103,6 +103,18 @@ def test_a_row_of_another_shape_is_gone_after_a_repair(database, column):
     assert crystal("verify", "--repair").code == 0
     done = crystal("verify")
     assert done.code == 0, done
+    assert "one" in crystal("search", "one").out
+
+
+@each_row("key", JSON_NOTES)
+def test_a_note_that_is_no_json_is_named_and_gone_after_a_repair(database, key):
+    with apsw.Connection(str(database)) as db:
+        db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, '{"codex": 1,,'))
+    done = crystal("verify")
+    assert (done.code, f"the note {key} is not as" in done.out) == (6, True), done
+    assert "Traceback" not in crystal("sync").err
+    assert crystal("verify", "--repair").code == 0
+    assert crystal("verify").code == 0
     assert "one" in crystal("search", "one").out
 
 

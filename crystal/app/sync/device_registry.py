@@ -16,7 +16,8 @@ import msgspec
 
 from crystal.app.context import Machine, now_ms
 from crystal.store import Store
-from crystal.store.notes import read_note, write_note
+from crystal.store.json_columns import read_json_note
+from crystal.store.notes import write_note
 from crystal.store.sync.relay_peers import Peer, digest_of
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import Document, newest_documents, read_document
@@ -44,13 +45,13 @@ def own_prefix(root: bytes) -> bytes:
 
 def ignore_streams(store: Store, peer: Peer) -> None:
     """Remember which streams this machine and its old home wrote: a new home need not read them. In a transaction."""
-    known = json.loads(read_note(store, _IGNORED) or "[]")
+    known = read_json_note(store, _IGNORED) or []
     write_note(store, _IGNORED, json.dumps([*known, peer.up_prefix.hex(), peer.down_prefix.hex()]))
 
 
 def ignored_prefixes(store: Store, root: bytes) -> frozenset[bytes]:
     """Return the first 8 bytes of streams that home does not read: those it writes, and those noted as ignored."""
-    once = [bytes.fromhex(one) for one in json.loads(read_note(store, _IGNORED) or "[]")]
+    once = [bytes.fromhex(one) for one in read_json_note(store, _IGNORED) or ()]
     return frozenset([own_prefix(root), *once])
 
 
@@ -68,7 +69,7 @@ def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Map
     store = machine.store
     devices = [replace(one, streams=()) for one in known_devices(store, but=HOME_ITSELF)]
     body = {"devices": msgspec.to_builtins(devices)}
-    state: dict[str, Any] = json.loads(read_note(store, _KEY) or "{}")
+    state: dict[str, Any] = read_json_note(store, _KEY) or {}
     before = bytes.fromhex(state.get("stream", ""))
     is_lost = heads is not None and not heads.get(before)
     if state.get("digest") == digest_of(body) and not is_lost:

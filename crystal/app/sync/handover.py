@@ -21,6 +21,7 @@ from crystal.app.sync.home import DEMOTING, poll_relay, state_for
 from crystal.config.edit import set_value
 from crystal.errors import UsageError
 from crystal.store import Store
+from crystal.store.json_columns import read_json_note
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.sync import past, relay_peers
 from crystal.store.sync.adopt import adopt_memories, adopt_turns
@@ -54,8 +55,8 @@ class HandoverPlan:
 
 def read_plan(store: Store) -> HandoverPlan | None:
     """Return the handover that was begun and is not finished; fields by position: their names differ by version."""
-    note = read_note(store, DEMOTING)
-    return None if note is None else HandoverPlan(*json.loads(note).values())
+    note = read_json_note(store, DEMOTING)
+    return None if note is None else HandoverPlan(*note.values())
 
 
 def _begin(machine: Machine, new_home: Peer, client: RelayClient) -> tuple[HandoverPlan, str]:
@@ -136,7 +137,7 @@ def is_promoting(store: Store) -> bool:
 
 def finish_promotion(machine: Machine) -> None:
     """Do what is left of a promotion; nothing where none was begun."""
-    words = json.loads(read_note(machine.store, PROMOTING) or "null")
+    words = read_json_note(machine.store, PROMOTING)
     if words is None:
         return
     take_mirror(machine)

@@ -20,7 +20,7 @@ from crystal.config.harnesses import HARNESSES
 from crystal.store import upgrade
 from crystal.store.capture.privacy import is_key
 from crystal.store.connection import GIVEN, Store
-from crystal.store.json_columns import JSON_COLUMNS, misfits
+from crystal.store.json_columns import JSON_COLUMNS, drop_damaged_notes, misfits
 
 _STREAMS = tuple("relay_out outbox relay_in relay_claims relay_fragments relay_skips relay_files".split())
 """Tables that must be consistent with each other: all are salvaged, or none."""
@@ -116,6 +116,7 @@ def _drop_damaged(store: Store, found: Salvage) -> None:
         store.execute(f"DELETE FROM {column.table} WHERE rowid IN {GIVEN}", (wrong,))
         if wrong and column.table == "relay_peers":
             found.partly.append(column.table)
+    drop_damaged_notes(store)
     # An unknown harness means damage: the name of the archive file contains the right one.
     store.execute(f"DELETE FROM capture_state WHERE harness NOT IN {GIVEN}", ([*HARNESSES],))
     _drop_orphans(store)
