@@ -22,6 +22,7 @@ from crystal.store import Store
 from crystal.store.capture.ledger import all_states
 from crystal.store.health.checks import quick_fault
 from crystal.store.memories.memories import memories_with_other_chunks
+from crystal.store.search.candidates import has_more_than
 
 SLOW_HOOK_MS = 500.0
 BRIEF_SECONDS = 0.1
@@ -73,7 +74,7 @@ def check_memory(*, deep: bool) -> Iterator[Check]:
 def _index(store: Store, name: str) -> Check:
     """Return whether searches use the derived index, or have to do without it."""
     with store.reading():
-        reason, is_empty = why_unusable(store, folder_of(store.path)), not store.value("SELECT 1 FROM chunks LIMIT 1")
+        reason, is_empty = why_unusable(store, folder_of(store.path)), not has_more_than(store, 0)
     if reason is None:
         return Check(name, "ok", "searches use it")
     if is_empty:

@@ -45,9 +45,11 @@ def answer(
         print_json(found, **layout)
         return
     note(*notes)
-    shown = list(lines)
-    say(*shown)
-    if not shown and nothing is not None:
+    is_empty = True
+    for line in lines:  # one after the other: what makes them may print to standard error between them
+        say(line)
+        is_empty = False
+    if is_empty and nothing is not None:
         say_nothing(*nothing)
 
 
