@@ -28,9 +28,11 @@ def let_sessions_work(client, model, memory):
     model.when("begin now", *steps)  # what is told has only the beginning of the prompt, and so not this key
     first = client.ask(f"how often do we retry? settle it for the queue{'.' * 200} begin now")
     memory.settle()
-    for path in (memory.data / "context").glob("*.facts"):
+    made = [*(memory.data / "context").glob("*.facts")]
+    for path in made:
         path.unlink()
     memory.crystal("sync")
+    wait_until(lambda: all(path.exists() for path in made), "the facts of the project")
     memory.settle()
     (client.project / "settings.local").unlink()
     edit = Use("Edit", {"file_path": file, "old_string": OLD, "new_string": NEW})
