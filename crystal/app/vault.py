@@ -130,7 +130,7 @@ def _only_vault(machine: Machine) -> str:
     """Return the folder of the only source that is a vault.
 
     Raises:
-        UsageError: There is none, or there are several.
+        UsageError: No source is a vault, or several are.
     """
     vaults = [one.path for one in read_list(machine.places.ldm_home) or () if one.is_vault]
     if len(vaults) == 1:

@@ -26,7 +26,7 @@ from crystal.ingest.said_by_agent import leave_to_agent, repeated_turns
 from crystal.integrity.resume_point import RECOVERED, find_resume_point, lines_in, set_resume_point
 from crystal.integrity.revisions import revised_in
 from crystal.integrity.verify import ledger_faults, lines_of, missing_turns, turns_in
-from crystal.model.capture import Origin, Project, Watermark
+from crystal.model.capture import PRIVACY_LOST, Origin, Project, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger, ledger_rebuild, snapshots, turns
 from crystal.store.capture.snapshots import SeenRecord
@@ -311,8 +311,8 @@ def leave_out_rest(capture: Capture) -> int:
     left_out = ledger_rebuild.leave_out(capture.store)
     for state in filter(partial(_is_absent, capture), ledger.all_states(capture.store)):
         with capture.store.transaction():  # one byte says so, should the transcript come back
-            ledger_rebuild.skip_to(capture.store, state, state.mark.offset + 1, b"", capture.clock())
-    ledger_rebuild.leave_out(capture.store)
+            stop, now = state.mark.offset + 1, capture.clock()
+            ledger_rebuild.skip_to(capture.store, state, stop, b"", now, PRIVACY_LOST)
     return left_out
 
 

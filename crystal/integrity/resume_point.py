@@ -23,7 +23,7 @@ RECOVERED = "recovered"
 
 
 class ResumePoint(NamedTuple):
-    """Where capture goes on in a transcript, and the bytes before that as (first, end, rule)."""
+    """The watermark from which capture continues in a transcript, and the bytes before it as (first, end, rule)."""
 
     mark: Watermark
     stretches: tuple[tuple[int, int, str], ...]

@@ -12,7 +12,7 @@ from typing import Literal
 from crystal.redact.regex_engines import Lazy
 
 Strength = Literal["password", "secret", "key"]
-"""Which values are removed beside a name: any; those that look random; long ones that do and are no hashes."""
+"""Kinds of values to remove beside a name: all; those that look random; long random ones that are no hashes."""
 
 _SUFFIX_WORDS = (
     rb"prod|production|dev|development|staging|stage|test|live|local|value|new|old|current|base|raw|default"

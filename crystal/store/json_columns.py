@@ -12,6 +12,7 @@ from typing import Any
 from crystal.errors import StoreDamagedError
 from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
+from crystal.store.notes import read_note
 from crystal.store.upgrade import REPAIR_HINT
 
 
@@ -35,7 +36,6 @@ TOLD = JsonColumn("relay_peers", "told", dict, is_optional=True)
 SENT = JsonColumn("relay_peers", "sent", dict, str, is_optional=True)
 JSON_COLUMNS = (CHOSEN, WHY, FORGOTTEN_NAMES, FORGET_WORK, SERIALS_IN, STALE, TOLD, SENT)
 
-
 JSON_NOTES = ("readers", "retention", "relay_registry", "relay_ignored", "relay_promoting", "relay_demoting")
 """Keys in ``meta`` of notes whose value is JSON."""
 _DAMAGED_NOTES = "key IN (SELECT value FROM json_each(?)) AND NOT json_valid(value)"
@@ -47,7 +47,7 @@ def read_json_note(store: Store, key: str) -> Any:
     Raises:
         StoreDamagedError: The value is not JSON.
     """
-    value = store.find(str, "SELECT value FROM meta WHERE key = ?", (key,))
+    value = read_note(store, key)
     try:
         return None if value is None else json.loads(value)
     except ValueError as error:

@@ -95,7 +95,7 @@ class TranscriptReader(ABC):
     """Kinds of records that may say nothing, as patterns of ``fnmatch``. A silent one of another kind is unknown."""
 
     kinds_are_named: bool = True
-    """Whether every record has a kind, so that a silent one without is unknown."""
+    """True if every record has a kind: one without a kind and without text is then unknown."""
 
     @abstractmethod
     def identify(self, path: PurePath) -> Identity:

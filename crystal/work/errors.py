@@ -71,7 +71,7 @@ _LABEL = lazy_pattern(
     r"|uncaught (?:\(in promise\) )?|unhandled rejection \((\w+)\)(?=:))+"
     r"|^(?:[a-z_]\w*\.)+(?=\w*(?:error|exception): )| \(typecheck\)$"
 )
-"""What some programs print before or after an error, and others do not."""
+"""Text that only some programs print before or after an error."""
 _USAGE = lazy_pattern(r"(?:unknown|unrecognized|illegal|invalid|no such) (?:shorthand )?(?:flag|option|argument)")
 _WORD = lazy_pattern(r"[a-z]{2,}")
 _PLACE = lazy_pattern(r"(?<![\w@+.-])([\w@+.-]+\.[A-Za-z]\w{0,4})[:(](?:\[?\d+|\(\.text)")  # javac in Maven; ld

@@ -229,7 +229,7 @@ def _repair_unread(memory: Memory, monkeypatch: pytest.MonkeyPatch, transcript: 
 def test_a_transcript_that_cannot_be_read_does_not_stop_the_repair(
     memory: Memory, monkeypatch: pytest.MonkeyPatch, lose: Callable[[Memory], None]
 ) -> None:
-    """What it has more comes once it can be read, and nothing twice."""
+    """Its further lines are captured when it can be read, each once."""
     transcript = next(memory.home.rglob(f"{SESSION}.jsonl"))
     lose(memory)
     told = " ".join(_repair_unread(memory, monkeypatch, transcript).split())

@@ -36,7 +36,7 @@ MISFORTUNES = {
     "": 12, "kill": 6, "fill": 1, "lose index": 1, "search": 2, "sync": 1, "flip": 1, "cut": 1, "delete": 1,
     "lose log": 1, "flip archive": 1, "cut archive": 1, "lose archive": 1, "rewrite": 1, "move": 1, "forget": 1
 }  # fmt: skip
-"""What happens at a step besides growth, with how often it is in the deck."""
+"""Events of a step besides growth, each with its number in the deck."""
 
 
 @dataclass

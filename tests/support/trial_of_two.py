@@ -16,7 +16,7 @@ HARMS = ("flip", "cut", "delete", "lose log")
 ARCHIVE_HARMS = ("flip archive", "cut archive", "lose archive")
 MISFORTUNES = {"exchange": 5, "relay away": 1, "relay of yesterday": 1, "home harmed": 2, "laptop harmed": 1, "kill": 3,
                "poll killed": 2, "sync killed": 1, "": 5}  # fmt: skip
-"""What happens at a step besides growth, with its weight."""
+"""Events of a step besides growth, each with its weight."""
 
 
 class TwoMachines(Trial):

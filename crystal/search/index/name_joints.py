@@ -13,7 +13,7 @@ from functools import lru_cache
 # With three characters before it and two after, and a letter on either side; written so that few places are looked at.
 _JOINT = re.compile("[-._/:](?<=[a-z].)(?=[a-z].(?<=(.{6})))", re.DOTALL)
 _FAR = re.compile("^.*[^0-9a-z](?=.{4})|[^0-9a-z]$", re.DOTALL)
-"""What is beside a joint in the text, but belongs to another word. Further letters may be of another form of a word."""
+"""Characters beside a joint that belong to another word. Letters farther away may be of another form of a word."""
 
 
 def joint_words(text: str) -> list[str]:

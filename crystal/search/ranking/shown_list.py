@@ -20,7 +20,7 @@ from crystal.text.query import Query, has_content
 from crystal.timewords import TimeSpan
 
 FROM_ONE_SESSION = 3
-"""Number of hits of one session after which a hit of another session comes next, if there is one."""
+"""Number of hits of one session before hits of other sessions come between them."""
 LOOK_AHEAD = 400
 """Number of ranks that are searched for another session's hit."""
 

@@ -52,9 +52,11 @@ def forget_transcript(store: Store, transcript: int) -> None:
     store.execute("DELETE FROM capture_state WHERE id = ?", (transcript,))
 
 
-def skip_to(store: Store, state: TranscriptState, end: int, tail_hash: bytes, now: int) -> None:
-    """Move a watermark without reading: the bytes count as skipped under before-crystal. Inside a transaction."""
-    ledger.add_row(store, state.id, state.mark.generation, state.mark.offset, end, "skipped", BEFORE_CRYSTAL, now)
+def skip_to(
+    store: Store, state: TranscriptState, end: int, tail_hash: bytes, now: int, rule: str = BEFORE_CRYSTAL
+) -> None:
+    """Move a watermark without reading: the bytes count as skipped under a rule. Inside a transaction."""
+    ledger.add_row(store, state.id, state.mark.generation, state.mark.offset, end, "skipped", rule, now)
     store.execute("UPDATE capture_state SET offset = ?, tail_hash = ? WHERE id = ?", (end, tail_hash, state.id))
 
 

@@ -81,7 +81,7 @@ TOKEN = SecretNames("relay token", "CRYSTAL_RELAY_TOKEN", "CRYSTAL_RELAY_TOKEN_F
 
 @dataclass(frozen=True, slots=True)
 class KeyPlaces:
-    """Where the relay's key and token are read and written, as these inputs determine.
+    """Places of the relay's key and token.
 
     Attributes:
         data_dir: The folder of ``relay.key`` and ``relay.token``.
