@@ -84,7 +84,10 @@ class Verification:
             if size:
                 proof.add_behind(str(path), "not captured yet", 0, size)
         proof.faults += self._unknown_archives()
-        proof.faults += _index_faults(self.store)
+        with self.store.reading():  # one snapshot, because a worker embeds meanwhile
+            proof.faults += _index_faults(self.store)
+        if wrong_calls := count_faults(self.store):
+            proof.faults.append(Fault("work", "work index", f"{wrong_calls} tool calls differ from their text"))
         return proof
 
     def _cannot_read(self, path: str, error: Exception, transcript: int | None = None, start: int = 0) -> None:
@@ -338,8 +341,6 @@ def _index_faults(store: Store) -> Iterator[Fault]:
         yield Fault("chunks", "chunks", f"texts that are not what was stored: {len(wrong)}")
     if bare := checks.count_turns_without_chunks(store):
         yield Fault("chunks", "turns", f"turns without text: {bare}")
-    if wrong_calls := count_faults(store):
-        yield Fault("work", "work index", f"{wrong_calls} tool calls differ from their text")
     if lost := memories.memories_with_other_chunks(store):
         yield Fault("chunks", "memories", f"memories that search does not find as they are: {len(lost)}")
     if taught := learned.falsely_taught(store):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,11 @@ from crystal.integrity.restore import Restored, restore
 from crystal.integrity.verify import Verification
 from crystal.store import Store
 from crystal.store.capture import ledger
+from crystal.store.search import vectors
 from crystal.transcript.project import find_project
 from tests.support.capture_machine import NOW, CaptureMachine, line
 from tests.support.capture_steps import backfill
+from tests.support.embedding_store import Dice
 
 
 @pytest.fixture
@@ -298,6 +301,26 @@ def test_capture_that_goes_on_meanwhile_is_no_fault(machine: CaptureMachine) -> 
 
     proof = prove(machine, capture_more)
     assert not proof.damaged
+
+
+def test_vectors_that_are_written_meanwhile_are_no_fault(
+    machine: CaptureMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = Dice("a")
+    generation = vectors.ensure_generation(machine.store, "dice", "a", 8, NOW)
+    plain, written = Store.rows, []
+
+    def rows(store: Store, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        found = plain(store, sql, values)
+        if store is machine.store and "chunks_vec" in sql:
+            with Store.open(store.path) as worker:
+                for ident, _, text in vectors.pending_chunks(worker, generation, 1):
+                    written.append(vectors.put_vectors(worker, generation, [(ident, dice.embed_query(text))]))
+        return found
+
+    monkeypatch.setattr(Store, "rows", rows)
+    assert prove(machine).faults == []
+    assert sum(written) > 1
 
 
 @pytest.mark.slow

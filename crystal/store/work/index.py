@@ -77,16 +77,18 @@ def count_faults(store: Store) -> int:
     Results are not compared: forgetting a result, or a message before it, changes the pairing. Calls indexed by another
     version are not compared either: the index is rebuilt.
     """
-    hash_of, after, upto, wrong = hash_for(store), 0, work_cursor(store), 0
+    hash_of, after, wrong = hash_for(store), 0, 0
     sql = "SELECT turn, max(result), max(exit) FROM work_calls WHERE turn BETWEEN ? AND ? GROUP BY 1 ORDER BY 1 LIMIT ?"
-    while calls := store.rows(sql, (after + 1, upto, BATCH)):
-        after, tools = calls[-1][0], tools_of(store, [turn for turn, *_ in calls])
-        texts = turn_texts(store, [turn for call in calls for turn in call[:2] if turn is not None])
-        for turn, result, code in calls:
-            text, said = (texts.get(one, (0, ""))[1] for one in (turn, result))
-            pair_of = Pair(turn, result, is_silent=False, settled=0)
-            told = _rows_of(pair_of, tools.get(turn), text, CallOutcome(code), said, hash_of)
-            wrong += not _is_stored(store, turn, told)
+    with store.reading():  # one snapshot, because a worker pairs later results meanwhile
+        upto = work_cursor(store)
+        while calls := store.rows(sql, (after + 1, upto, BATCH)):
+            after, tools = calls[-1][0], tools_of(store, [turn for turn, *_ in calls])
+            texts = turn_texts(store, [turn for call in calls for turn in call[:2] if turn is not None])
+            for turn, result, code in calls:
+                text, said = (texts.get(one, (0, ""))[1] for one in (turn, result))
+                pair_of = Pair(turn, result, is_silent=False, settled=0)
+                told = _rows_of(pair_of, tools.get(turn), text, CallOutcome(code), said, hash_of)
+                wrong += not _is_stored(store, turn, told)
     return wrong
 
 
