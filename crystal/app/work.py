@@ -51,16 +51,16 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True)
 class KnownCommand:
-    """A command that did something here, as it was run last.
+    """A command that did something here, in its usual form.
 
     Attributes:
-        command: The command on one line, without secrets.
+        command: The command on one line, without secrets, in the form that most sessions used.
         about: What the agent said that it does.
         certainty: Which share of the question it answers, 0 to 1, or how often just its words described this command;
             from 0.7 on it is seldom wrong.
         runs: How often it succeeded.
         sessions: In how many sessions.
-        call: The latest of these runs.
+        call: The latest run in this form.
         seconds: How long that took until its result was there, None if nobody knows.
         passed: Tests that passed in it, None if no known runner says so.
         failed: Tests that failed in it.

@@ -147,7 +147,7 @@ def _command_lines(one: KnownCommand, now: int) -> Iterator[str]:
     yield f"{perhaps}{look_of(sys.stdout).bold(one_line(one.command))}"
     count = f"succeeded {count_words(one.runs, 'time')} in {count_words(one.sessions, 'session')}"
     told = [f"  {one_line(one.about)}"] if one.about else []
-    yield from (f"  {count}, last {_place(one.call, now)}", *_end(one), *told, _show(one.call, "  "))
+    yield from (f"  {count}, in this form last {_place(one.call, now)}", *_end(one), *told, _show(one.call, "  "))
 
 
 def _end(one: KnownCommand) -> list[str]:

@@ -50,6 +50,7 @@ _WORD = lazy_pattern(r"[a-z0-9]+")
 _HERE_DOCUMENT = lazy_pattern(r"<<-?\s*['\"]?\w+.*")
 _QUOTED = lazy_pattern(r"\"[^\"]*\"|'[^']*'")
 _NEXT = lazy_pattern(r"\s*(?:&&|\|\||;|\|)\s*")
+_PIPE = lazy_pattern(r"(?<!\|)\|(?!\|)")
 _SETTINGS = lazy_pattern(r"\s*(?:\w+=(?:\$\(\s*|\S*(?:\s+|\Z)))*")
 """Assignments before a program: ``CI=1``, ``out=$(``."""
 _REDIRECTION = lazy_pattern(r"[0-9&]?[<>]")
@@ -67,9 +68,9 @@ class CommandRun(NamedTuple):
 
 
 class RankedCommand(NamedTuple):
-    """A command that answers the question: its latest run, the sessions and runs in which it succeeded, the certainty.
+    """A command that answers the question: the sessions and runs in which it succeeded, and the certainty.
 
-    ``score`` orders the commands, also those of several stores.
+    ``run`` is its latest run in its usual form. ``score`` orders the commands, also those of several stores.
     """
 
     run: CommandRun
@@ -162,8 +163,29 @@ def _ranked(
     if fit < MIN_CERTAINTY:
         return None
     score = fit * (1 + _PRIOR * math.log(known.sessions)) * (1 + share) / (1 + _LENGTH * (len(known.done) - 1))
-    latest = max(group, key=lambda run: (run.at, run.turn))
-    return RankedCommand(latest, known.sessions, len(group), round(fit, 2), score)
+    return RankedCommand(_usual_run(group), known.sessions, len(group), round(fit, 2), score)
+
+
+def _usual_run(group: Sequence[CommandRun]) -> CommandRun:
+    """Return the latest run of the form that most sessions used: ``make test`` rather than ``make test -k one``.
+
+    ``2>&1 | tail`` and the like make no other form; a run without them is preferred.
+    """
+    forms: dict[str, list[CommandRun]] = defaultdict(list)
+    for run in group:
+        forms[_form(run.line)].append(run)
+    form, runs = max(
+        forms.items(), key=lambda one: (len({run.session for run in one[1]}), max((run.at, run.turn) for run in one[1]))
+    )
+    return max(runs, key=lambda run: (run.line == form, run.at, run.turn))
+
+
+def _form(line: str) -> str:
+    """Return a command line without what only shortens its output at the end."""
+    first, *rest = _PIPE.split(line.replace("2>&1", ""))
+    while rest and rest[-1].split()[:1] and rest[-1].split()[0] in _READING:
+        rest.pop()
+    return " ".join(" | ".join([first, *rest]).split())
 
 
 def _fit(weights: dict[str, float], known: _Known) -> float:

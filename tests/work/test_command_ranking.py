@@ -52,6 +52,13 @@ def test_a_command_is_found_by_its_name() -> None:
     assert [one.run.line for one in rank_commands(RUNS, "push")] == ["git push"]
 
 
+def test_a_command_is_shown_in_the_form_that_most_sessions_used() -> None:
+    known = runs((1, "make test 2>&1", ""), (2, "make test | tail -5", ""), (3, "make test", ""), (4, "make test", ""),
+                 (5, "make test -k one", ""), (5, "make test -k one", ""), (6, "make test 2>&1 | grep -c x | head", ""))  # fmt: skip
+    (one,) = rank_commands(known, "test")
+    assert (one.run.line, one.run.session, one.sessions, one.runs) == ("make test", 4, 6, 7)
+
+
 def test_a_pull_request_is_a_pr_and_each_address_its_own_command() -> None:
     known = [*RUNS, *runs((7, "gh pr create --title x", "Create draft PR"), (8, "gh pr create -t y", "Create pull request"),
                           *((at, f"curl -d @x https://a.example/{at}", f"Step {at}x") for at in range(9, 14)))]  # fmt: skip
