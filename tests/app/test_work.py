@@ -304,7 +304,7 @@ def test_how_something_is_done_is_told(store: Store, repository: Path) -> None:
     for session in (ONE, TWO):
         ran(store, repository, session, "make ship 2>&1", "Deploy <i>it</i>")
     told = crystal("how", "deploy", "it")
-    assert "make ship 2>&1\n  succeeded 2 times in 2 sessions, last " in told.out
+    assert "make ship 2>&1\n  succeeded 2 times in 2 sessions, in this form last " in told.out
     assert json.loads(crystal("how", "deploy", "--json").out)["commands"][0]["runs"] == 2
     assert crystal("how", "release").err == (
         "crystal: no known command did this here\ncrystal: hint: try: crystal how --all release\n"
