@@ -19,6 +19,7 @@ from crystal.transcript.line_context import Context
 from crystal.transcript.messages import Record, SessionStamp, SnapshotReader, unnamed_record
 from crystal.transcript.parts import Part, call_and_result, call_text, result_text, unique_id, without_files
 from crystal.transcript.snapshot import Snapshot
+from crystal.transcript.trees import texts_of
 
 _SESSION_CONTEXT = "<session_context>"
 _FOLDER = re.compile(r"Workspace Directories:\*\*\n\s+- (.+)")
@@ -77,7 +78,7 @@ class GeminiReader(SnapshotReader):
         if kind == "user" and not _is_session_context(fields):
             yield Part("summary", text) if _SUMMARY in fields else Part("user", without_files(text))
         elif kind in _ANSWERS and text != _COMPRESSED:
-            yield Part("thinking", "\n".join(_thoughts(fields.get("thoughts"))))
+            yield Part("thinking", "\n".join(_thoughts(fields)))
             yield Part("assistant", text)
             for call in dicts_of(fields.get("toolCalls")):
                 yield from call_and_result(call.get("name"), call.get("args"), _result(call))
@@ -121,7 +122,7 @@ def _add_history(messages: dict[str, Fields], others: list[Fields], history: lis
 
 def _add_message(messages: dict[str, Fields], others: list[Fields], message: Fields) -> None:
     known = messages.setdefault(message["id"], message)
-    before, now = _text(known.get("content")), _text(message.get("content"))
+    before, now = _plain(known), _plain(message)
     calls, known_calls = list_of(message.get("toolCalls")), list_of(known.get("toolCalls"))
     if not before.startswith(now):
         if not now.startswith(before):
@@ -147,12 +148,20 @@ def _text(content: object) -> str:
     """Return the text of a message: its content is a text, or a list of parts."""
     if isinstance(content, str):
         return content
-    texts = [part.get("text") for part in dicts_of(content)]
-    return "\n".join(text for text in texts if isinstance(text, str))
+    return texts_of(part.get("text") for part in dicts_of(content) if not part.get("thought"))
 
 
-def _thoughts(thoughts: object) -> Iterator[str]:
-    for thought in dicts_of(thoughts):
+def _plain(fields: Fields) -> str:
+    """Return the text of a message without white space, which a session that goes on writes otherwise."""
+    return "".join(_text(fields.get("content")).split())
+
+
+def _thoughts(fields: Fields) -> Iterator[str]:
+    """Yield the thoughts of an answer. One that is known only from a checkpoint has them among its parts."""
+    thoughts = dicts_of(fields.get("thoughts"))
+    if not thoughts:
+        yield texts_of(part.get("text") for part in dicts_of(fields.get("content")) if part.get("thought"))
+    for thought in thoughts:
         words = (word(thought.get("subject")), word(thought.get("description")))
         yield ": ".join(part for part in words if part)
 
