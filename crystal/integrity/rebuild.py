@@ -26,7 +26,7 @@ from crystal.ingest.said_by_agent import leave_to_agent, repeated_turns
 from crystal.integrity.resume_point import RECOVERED, find_resume_point, lines_in, set_resume_point
 from crystal.integrity.revisions import revised_in
 from crystal.integrity.verify import ledger_faults, lines_of, missing_turns, turns_in
-from crystal.model.capture import PRIVACY_LOST, Origin, Project, Watermark
+from crystal.model.capture import PRIVACY_LOST, Origin, Project, Turn, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger, ledger_rebuild, snapshots, turns
 from crystal.store.capture.snapshots import SeenRecord
@@ -323,10 +323,15 @@ def _is_absent(capture: Capture, state: ledger.TranscriptState) -> bool:
     return is_own and not is_known and not isinstance(reader_of(state.origin.harness), SnapshotReader)
 
 
-def _drop_revised(store: Store, row: int, clean: bytes, again: Collection[str]) -> None:
-    """Delete the turns of records that the lines replace, if those are written again or later than the turns."""
+def _drop_revised(store: Store, row: int, clean: bytes, again: Collection[str]) -> bool:
+    """Delete the turns of records that the lines replace, if those are written again or later than the turns.
+
+    Return whether there were any: all that the lines say of these records is missing now.
+    """
     older = [one for one in revised_in(clean) if one in again or (checks.newest_row_of(store, one) or row) < row]
-    checks.drop_turns(store, checks.turns_with_ids(store, older))
+    found = checks.turns_with_ids(store, older)
+    checks.drop_turns(store, found)
+    return bool(found)
 
 
 def write_turns(
@@ -344,10 +349,16 @@ def write_turns(
     Runs inside a transaction. ``superseded`` are ids of records that later rows replace: their turns are not written.
     """
     lines, repeated = lines_of(clean), repeated_turns(store, ldm_home, state.origin)
-    missing = [one for one in missing_turns(store, row, start, lines, state, repeated) if one[0].uuid not in superseded]
+
+    def missing_now() -> list[tuple[Turn, int | None]]:
+        found = missing_turns(store, row, start, lines, state, repeated)
+        return [one for one in found if one[0].uuid not in superseded]
+
+    missing = missing_now()
+    if _drop_revised(store, row, clean, {turn.uuid for turn, _ in missing}):
+        missing = missing_now()
     again = {turn.uuid for turn, _ in missing}
     checks.drop_turns(store, [ident for _, ident in missing if ident is not None])
-    _drop_revised(store, row, clean, again)
     said = [(turn, row, chunking.split(turn.text)) for turn, _ in missing]
     others = [turn for turn in turns_in(lines, start, state) if turn.uuid not in again]
     # A line that is stored with another session is recorded as a copy.

@@ -122,5 +122,39 @@ def test_what_was_forgotten_before_does_not_come_back(
     assert crystal("verify").code == 0
 
 
+def test_a_record_that_an_agent_rewrote_keeps_the_parts_that_both_readers_find(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home / ".gemini" / "tmp" / "shop" / "chats" / "session-2026-02-03T09-00-5f0c3d1e.jsonl"
+    path.parent.mkdir(parents=True)
+    asked = {"id": "m0", "type": "user", "timestamp": "2026-02-03T09:00:00Z", "content": "look"}
+    answer = {"id": "m1", "type": "gemini", "timestamp": "2026-02-03T09:00:01Z", "thoughts": [{"description": "Think."}]}
+    tools = [{"name": "ls", "args": {"path": "."}, "resultDisplay": "a.py"}]
+    states = [{"sessionId": "5f0c3d1e"}, asked, {**answer, "content": "I"}]
+    states += [{**answer, "content": "I look.", "toolCalls": tools}]
+    with pytest.MonkeyPatch.context() as patch:
+        reader = reader_of("gemini-cli")
+        turns = reader.turns
+        patch.setattr(reader, "turns", lambda *given, **more: (
+            one for one in turns(*given, **more) if not one.role.startswith("tool")
+        ))  # fmt: skip
+        path.write_text("".join(json.dumps(one) + "\n" for one in states[:-1]))
+        assert crystal("init", "--yes", "--import", "--wait").code == 0
+        path.write_text("".join(json.dumps(one) + "\n" for one in states))
+        assert crystal("sync").code == 0
+    newer(monkeypatch, "gemini-cli")
+    with open_machine() as machine:
+        read_again(machine, stopping_after(1000))
+    said = [(one["role"], one["text"]) for one in samples.captured()[1]]
+    assert said == [
+        ("user", "look"),
+        ("thinking", "Think."),
+        ("assistant", "I look."),
+        ("tool_call", "ls: ."),
+        ("tool_result", "a.py"),
+    ]
+    assert crystal("verify").code == 0
+
+
 def words_of(turn: Any) -> set[str]:
     return {*re.findall(r"\w{5,}", turn["text"].lower())}
