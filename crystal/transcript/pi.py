@@ -22,7 +22,7 @@ SUMMARIES = ("compaction", "branch_summary")
 
 ENTRIES = (
     "session", "message", *SUMMARIES, "model_change", "thinking_level_change", "custom", "custom_message", "label",
-    "session_info",
+    "session_info", "context_edit", "usage",
 )  # fmt: skip
 """Kinds of entries."""
 
