@@ -128,7 +128,12 @@ def test_a_record_that_an_agent_rewrote_keeps_the_parts_that_both_readers_find(
     path = home / ".gemini" / "tmp" / "shop" / "chats" / "session-2026-02-03T09-00-5f0c3d1e.jsonl"
     path.parent.mkdir(parents=True)
     asked = {"id": "m0", "type": "user", "timestamp": "2026-02-03T09:00:00Z", "content": "look"}
-    answer = {"id": "m1", "type": "gemini", "timestamp": "2026-02-03T09:00:01Z", "thoughts": [{"description": "Think."}]}
+    answer = {
+        "id": "m1",
+        "type": "gemini",
+        "timestamp": "2026-02-03T09:00:01Z",
+        "thoughts": [{"description": "Think."}],
+    }
     tools = [{"name": "ls", "args": {"path": "."}, "resultDisplay": "a.py"}]
     states = [{"sessionId": "5f0c3d1e"}, asked, {**answer, "content": "I"}]
     states += [{**answer, "content": "I look.", "toolCalls": tools}]

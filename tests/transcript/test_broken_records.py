@@ -338,7 +338,12 @@ def test_a_gemini_session_that_goes_on_repeats_its_messages_in_another_form() ->
     """As version 0.61 writes it after ``-r latest``: a list of parts with the thoughts, and the answer's id twice."""
     called = {"functionCall": {"name": "ls", "args": {}}}
     done = {"functionResponse": {"name": "ls", "response": {"output": "a.py"}}}
-    answer = {"id": "m1", "type": "gemini", "content": "I look.\nThen I go on.", "thoughts": [{"description": "Think."}]}
+    answer = {
+        "id": "m1",
+        "type": "gemini",
+        "content": "I look.\nThen I go on.",
+        "thoughts": [{"description": "Think."}],
+    }
     tools = {"toolCalls": [{"name": "ls", "args": {}, "result": [done]}]}
     repeated = [{"text": "Think.", "thought": True}, {"text": "I look.\n"}, called, {"text": "Then I go on.\n"}]
     history = [
