@@ -179,6 +179,16 @@ class Call:
         if wait:
             raise RequestRefusedError("rate-limited", "too many requests of this token", retry_after=wait)
 
+    async def _check_token_again(self) -> None:
+        """Refuse a request whose token was revoked since it began.
+
+        Raises:
+            RequestRefusedError: ``unauthenticated``, ``rate-limited``.
+        """
+        token = await self.relay.store.token(self.token.id) if self.token else None
+        if self.token and (token is None or token.revoked_at is not None):
+            raise self.unauthenticated()
+
     def unauthenticated(self) -> RequestRefusedError:
         """Count a refused request, and return the refusal.
 
@@ -230,7 +240,8 @@ class Call:
         """Yield a body of at most ``limit`` bytes, with its SHA-256. A large one holds a slot within the context.
 
         Raises:
-            RequestRefusedError: ``body-too-large``, ``body-timeout``, ``digest-mismatch``, and those of the store.
+            RequestRefusedError: ``body-too-large``, ``body-timeout``, ``digest-mismatch``, those of the store, and
+                ``unauthenticated``; the token was revoked before the body was complete.
             ClientGoneError: The client disconnected.
         """
         length = self._length(limit)
@@ -239,6 +250,7 @@ class Call:
         is_large = (limit if length is None else length) > INLINE_BYTES
         async with self.relay.uploads.one() if is_large else contextlib.nullcontext():
             body, digest = await self._read(limit)
+            await self._check_token_again()
             if announced not in {None, digest}:
                 raise RequestRefusedError("digest-mismatch", "the body is not what Content-Digest says; send it again")
             yield body, digest
@@ -353,10 +365,7 @@ class Call:
             raise ClientGoneError
         if cause is Wake.TIMEOUT or signals.stopping:
             return False
-        if self.token is not None:
-            token = await self.relay.store.token(self.token.id)
-            if token is None or token.revoked_at is not None:
-                raise self.unauthenticated()
+        await self._check_token_again()
         return True
 
 

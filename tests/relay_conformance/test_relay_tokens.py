@@ -4,7 +4,7 @@ import re
 import threading
 import zlib
 
-from tests.relay_conformance.targets import new_stream, refused
+from tests.relay_conformance.targets import make_blob, new_stream, refused
 
 
 def listed(relay):
@@ -68,6 +68,33 @@ def test_a_token_revoked_while_it_waits_is_not_told_of_changes(relay):
     assert relay.put(stream, 1).status_code == 201
     waiting.join(15)
     refused(got[0], 401, "unauthenticated")
+
+
+def test_a_token_revoked_while_its_body_arrives_changes_nothing(relay):
+    stream = new_stream()
+    assert relay.put(stream, 1).status_code == 201
+    blobs, name = f"/v1/streams/{stream.hex()}/blobs", stream.hex()
+    box = relay.ask("POST", "/v1/pair").json()["nameplate"]
+    for method, path, body in (
+        ("PUT", f"{blobs}/2", make_blob(stream, 2)),
+        ("PUT", f"{blobs}/3", make_blob(stream, 3, 200_000)),
+        ("PUT", f"/v1/objects/{name}", b"an object"),
+        ("PUT", f"/v1/pair/{box}/a/hello", b"a message"),
+        ("POST", f"/v1/streams/{name}/ack", b'{"upto": 1}'),
+        ("POST", "/v1/tokens", b'{"label": "more of me", "scopes": ["home"]}'),
+    ):
+        token = relay.make_token("home")
+
+        def slowly(body=body, token=token):
+            yield body[:5]
+            assert relay.ask("DELETE", f"/v1/tokens/{token.split('_')[1]}").status_code == 204
+            yield body[5:]
+
+        refused(relay.ask(method, path, token=token, content=slowly()), 401, "unauthenticated")
+    assert relay.seqs(stream) == [1]
+    refused(relay.ask("GET", f"/v1/objects/{name}"), 404, "no-object")
+    assert relay.ask("GET", f"/v1/pair/{box}/a/hello").status_code == 204
+    assert "more of me" not in {one["label"] for one in listed(relay).values()}
 
 
 LABELS_ARE_ANY_PRINTABLE = ["x", "x" * 200, "ä" * 200, "\U0001f4bb", "a b", "\"'\\<>"]

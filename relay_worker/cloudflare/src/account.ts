@@ -44,6 +44,7 @@ export class Account extends DurableObject<Env> {
     const call = new Call(request);
     try {
       const who = await this.authenticate(call);
+      call.onBody = () => this.refuseRevoked(who);
       this.expire();
       const handler = this.handlers[call.place.name];
       if (!handler) throw new Refusal("not-found", "there is no such route");
@@ -89,6 +90,11 @@ export class Account extends DurableObject<Env> {
     const wait = this.byToken.take(token.id);
     if (wait) throw overRate(wait, "requests of this token");
     return { key: token.id, scopes: token.scopes.split(" "), claim: null };
+  }
+
+  /** Refuse a request whose token was revoked since it began. */
+  private refuseRevoked(who: Who): void {
+    if (!who.claim && tokens.findToken(this.store, who.key)?.revoked_at !== null) throw unauthenticated();
   }
 
   private need(who: Who, ...scopes: string[]): void {

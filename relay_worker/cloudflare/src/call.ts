@@ -52,6 +52,8 @@ export class Call {
   readonly place: Place;
   private readonly queryText: string;
   private reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  /** Called when a body is complete, which may be long after its sender was checked. */
+  onBody: () => void = () => undefined;
 
   constructor(readonly request: Request) {
     const [path, query] = splitUrl(request.url);
@@ -114,6 +116,7 @@ export class Call {
     const text = this.header("content-digest");
     const announced = text ? parse(DIGEST, "Content-Digest", text) : null;
     const bytes = await this.read(settings, length ?? limit, limit);
+    this.onBody();
     if (length !== null && bytes.length !== length) throw new Refusal("bad-request", "the body ended too early");
     const digest = await crypto.subtle.digest("SHA-256", bytes);
     if (announced !== null && hex(unbase64(announced)) !== hex(digest)) {
