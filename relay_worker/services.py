@@ -7,7 +7,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from relay_worker.errors import RequestRefusedError
@@ -128,9 +128,16 @@ class Services:
         if self._swept_at is not None and 0 <= now - self._swept_at < SWEEP_MS:
             return
         self._swept_at = now
+        await self._attempt(self.sweep())  # nothing can be expired on a full disk, but reading must still work
+
+    async def sweep_bodies(self) -> None:
+        """Delete large bodies that no row names. No request waits for it, because a bucket may be slow."""
+        await self._attempt(self.store.sweep_bodies(self.now()))
+
+    async def _attempt(self, sweep: Awaitable[None]) -> None:
         try:
-            await self.sweep()
-        except RequestRefusedError as refusal:  # nothing can be expired on a full disk, but reading must still work
+            await sweep
+        except RequestRefusedError as refusal:
             self.log.warning("sweep failed", extra={"fields": {"code": refusal.code}})
 
     async def sweep(self) -> None:

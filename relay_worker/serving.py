@@ -122,6 +122,7 @@ class RelayServer(uvicorn.Server):
     async def _sweep(self) -> None:
         while True:
             await self._relay.sweep_if_due()
+            await self._relay.sweep_bodies()
             await asyncio.sleep(SWEEP_MS / 1000)
 
 

@@ -11,6 +11,7 @@ A store runs them:
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from relay_worker.model import NewBody, RelayUsage, Token
 from relay_worker.settings import Settings
-from relay_worker.store import blobs, mailboxes
+from relay_worker.store import accounts, blobs, mailboxes
 from relay_worker.store.files import StoredBody
 from relay_worker.store.rows import Put
 
@@ -73,9 +74,9 @@ class RelayStore(ABC):
     def listen(self, hear: Hear) -> None:  # noqa: B027 - nor anybody to hear
         """Call ``hear`` with every message of another server, in a thread; ``["", "all"]`` if some may be missing."""
 
-    @abstractmethod
     def usage(self) -> RelayUsage:
-        """Return the usage, from any thread."""
+        """Return the usage, from any thread without an event loop."""
+        return asyncio.run(self.read(accounts.usage_of))
 
     @abstractmethod
     def close(self) -> None:
@@ -97,3 +98,6 @@ class RelayStore(ABC):
             pass
         await self.write(mailboxes.LOCK, mailboxes.expire, now)
         return tuple((+total).items())
+
+    async def sweep_bodies(self, now: int) -> None:  # noqa: B027 - only a store with a bucket has any
+        """Delete large bodies that no row names, which takes as long as their storage takes."""

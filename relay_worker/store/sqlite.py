@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from relay_worker.model import NewBody, RelayUsage, Token
+from relay_worker.model import NewBody, Token
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
 from relay_worker.store.database import Batch, SqliteRows, connect, lock, prepare, refusal_of, refuse_incomplete
@@ -105,10 +105,6 @@ class SqliteStore(RelayStore):
             return accounts.find(self._rows(), token_id)
         except apsw.Error as error:
             raise refusal_of(error) from error
-
-    def usage(self) -> RelayUsage:
-        """Return the usage, from any thread."""
-        return self._readers.submit(lambda: accounts.usage_of(self._rows())).result(timeout=10)
 
     def close(self) -> None:
         """Finish pending work, checkpoint the WAL, close. Idempotent."""

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from uvicorn import Config
 
 from relay_worker.__main__ import main
 from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.model import NewBody
+from relay_worker.serving import RelayServer
 from relay_worker.settings import Settings
 from relay_worker.store import choice, objects
 from relay_worker.store.bucket import DOWN_SECONDS, Bucket
@@ -63,10 +67,10 @@ class Place:
 
     def sweep_now(self, opened: OpenStore, now: int = NOW) -> None:
         """Sweep as if an hour had passed for the bodies that no row names."""
-        self.execute("UPDATE unnamed SET due = 1")
         opened.run(opened.store.sweep(now))
-        self.execute("UPDATE unnamed SET due = 1")
-        opened.run(opened.store.sweep(now))
+        for _ in range(2):
+            self.execute("UPDATE unnamed SET due = 1")
+            opened.run(opened.store.sweep_bodies(now))
 
 
 @pytest.fixture
@@ -116,9 +120,9 @@ def test_large_bodies_are_in_the_bucket_as_long_as_a_row_names_them(place):
 def test_a_body_stays_for_some_seconds_after_its_row_for_who_has_just_read_it(place):
     with place.open() as opened:
         opened.put(sealed(1, LARGE))
-        opened.run(opened.store.sweep(NOW))
+        opened.run(opened.store.sweep_bodies(NOW))
         opened.ack(1)
-        opened.run(opened.store.sweep(NOW))
+        opened.run(opened.store.sweep_bodies(NOW))
         assert len(place.stored()) == 1
 
 
@@ -202,7 +206,7 @@ def test_a_crash_at_any_step_leaves_no_row_without_its_body_and_bodies_that_the_
         put_object(opened, b"o" * 16, second)
         opened.run(opened.store.write("default", objects.delete, "default", b"o" * 16))
         place.execute("UPDATE unnamed SET due = 1")
-        opened.run(opened.store.sweep(NOW))
+        opened.run(opened.store.sweep_bodies(NOW))
 
     crashes = 0
     for at in itertools.count():
@@ -252,6 +256,28 @@ def test_at_the_start_and_daily_a_sweep_deletes_what_the_database_does_not_know(
             place.sweep_now(opened, now)
             assert place.stored() == place.named()
             assert len(place.named()) == 1
+
+
+def test_no_request_waits_for_a_slow_bucket_but_the_servers_own_sweep_does(place, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Bucket, "names", lambda *_: asked.append("names") or ["0" * 32])
+    monkeypatch.setattr(Bucket, "remove", lambda *_: asked.append("remove"))
+    with in_process(tmp_path, ticking=False, **OPEN, store=place.url, bodies=place.bodies) as relay:
+        asked.clear()  # what it asked at its start
+        stream = new_stream()
+        for seq in (1, 2):
+            place.execute("INSERT INTO unnamed (file, due) VALUES ('x', 1) ON CONFLICT DO NOTHING")
+            relay.clock[0] += DAY_MS
+            assert relay.put(stream, seq).status_code == 201
+        assert asked == []
+
+        async def serving() -> None:
+            server = RelayServer(Config(lambda: None), relay.served.app.relay, None)
+            with suppress(TimeoutError, asyncio.TimeoutError):
+                await asyncio.wait_for(server._sweep(), 1)
+
+        asyncio.run(serving())
+        assert asked == ["names", "remove"]
 
 
 # -- what cannot be reached, or refuses

@@ -9,9 +9,11 @@ import stat
 import apsw
 import httpx
 import pytest
+from prometheus_client import generate_latest
 
 from relay_worker.app import RelayApp
 from relay_worker.errors import CannotServeError, RequestRefusedError
+from relay_worker.metrics import Metrics
 from relay_worker.services import Services
 from relay_worker.settings import Settings
 from relay_worker.store import blobs, database, files, operator
@@ -174,6 +176,22 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path)
             assert (ready.status_code, ready.json()["code"], ready.headers["Retry-After"]) == (503, "unavailable", "5")
             assert http.get("/healthz").status_code == 200
             assert http.get(f"/v1/streams/{STREAM.hex()}/blobs/1").content == body
+
+
+def test_metrics_are_those_of_the_process_alone_while_the_database_cannot_be_read(tmp_path):
+    metrics = Metrics()
+    with OpenStore(tmp_path / "r") as opened:
+        metrics.watch(opened.store.usage, lambda: NOW)
+        assert b"crystal_relay_tokens 1.0" in generate_latest(metrics.registry)
+        opened.store._readers.submit(delattr, opened.store._local, "rows").result()
+        (tmp_path / "r" / "relay.db").write_bytes(b"no database" * 1000)
+        with pytest.raises(RequestRefusedError, match="unavailable"):
+            opened.store.usage()
+        told = generate_latest(metrics.registry)
+    assert b"crystal_relay_requests" in told
+    assert b"crystal_relay_tokens" not in told
+    with pytest.raises(RequestRefusedError, match="stopping"):
+        opened.store.usage()
 
 
 def test_a_database_says_whose_it_is_before_its_log_is_written_back(tmp_path):

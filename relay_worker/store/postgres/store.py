@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from relay_worker.errors import CannotServeError, RequestRefusedError
-from relay_worker.model import NewBody, RelayUsage, Token
+from relay_worker.errors import CannotServeError
+from relay_worker.model import NewBody, Token
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
 from relay_worker.store.files import INLINE_BYTES, StoredBody, lost
@@ -214,22 +214,20 @@ class PostgresStore(RelayStore):
             await self._with_bucket(self._bucket.probe)
 
     async def sweep(self, now: int) -> Sequence[tuple[str, int]]:
-        """Expire old data, and delete bodies of the bucket that no row names."""
+        """Expire old data, and read again the tokens in use."""
         await self._renew_tokens()
-        expired = await super().sweep(now)
+        return await super().sweep(now)
+
+    async def sweep_bodies(self, now: int) -> None:
+        """Delete bodies of the bucket that no row names."""
         if self._bucket is None:
-            return expired
+            return
         if self._compared_at is None or not 0 <= now - self._compared_at < DAY_MS:
-            before, self._compared_at = self._compared_at, now  # the next sweep may begin before this one ends
-            try:
-                await self.write(WHOLE_RELAY, unnamed.add_unknown, await self._with_bucket(self._bucket.names))
-            except RequestRefusedError:
-                self._compared_at = before
-                raise
+            await self.write(WHOLE_RELAY, unnamed.add_unknown, await self._with_bucket(self._bucket.names))
+            self._compared_at = now
         while files := await self.write(WHOLE_RELAY, unnamed.give_up):
             await self._with_bucket(self._bucket.remove, files)
             await self.write(WHOLE_RELAY, unnamed.forget, files)
-        return expired
 
     async def token(self, token_id: str) -> Token | None:
         """Find a token of any account. A cached token is used until a message invalidates it."""
@@ -260,14 +258,6 @@ class PostgresStore(RelayStore):
     def listen(self, hear: Hear) -> None:
         """Call ``hear`` with every message of another server, in a thread."""
         self._pass_on = hear
-
-    def usage(self) -> RelayUsage:
-        """Return the usage, from any thread."""
-        asked = self._readers.submit(lambda: accounts.usage_of(PostgresRows(self._connections.mine())))
-        try:
-            return asked.result(timeout=10)
-        except (psycopg.Error, CannotServeError) as error:
-            raise refusal_of(error) from error
 
     def close(self) -> None:
         """Finish pending work and close."""
