@@ -3,6 +3,7 @@
 import contextlib
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.model.recall import Filters
-from crystal.search.index import bring_up_to_date
+from crystal.search.index import bring_up_to_date, step
 from crystal.search.index.open_index import Absent, open_index
 from crystal.search.index.refresh import check
 from crystal.store.search import vectors
@@ -19,7 +20,7 @@ from tests.support.examples import examples
 from tests.support.index_checks import (
     assert_says_what_the_store_says,
 )
-from tests.support.index_store import NOW, IndexStore
+from tests.support.index_store import DIMENSION, NOW, IndexStore
 
 
 @pytest.mark.slow
@@ -42,6 +43,21 @@ def test_an_empty_store_has_an_empty_index(world):
     assert len(index.find([1, 2])) == 2
 
 
+def test_only_the_index_of_a_large_store_has_a_copy_of_its_vectors(world, monkeypatch):
+    monkeypatch.setattr(step, "MAX_STORED", 100)
+    world.add(100)
+    world.embed()
+    world.refresh()
+    (file,) = world.folder.glob("vectors-*")
+    small = file.stat().st_size
+    assert small < 1024
+    world.add(1)
+    world.embed()
+    world.refresh()
+    (file,) = world.folder.glob("vectors-*")
+    assert file.stat().st_size > small + 101 * DIMENSION // 4
+
+
 ACTIONS = st.lists(
     st.sampled_from(["add", "add_many", "change", "move", "delete", "embed", "embed_some", "refresh", "switch"]),
     min_size=1,
@@ -51,9 +67,13 @@ ACTIONS = st.lists(
 
 @pytest.mark.slow
 @examples(8)
-@given(ACTIONS, st.integers(0, 2**31))
-def test_whatever_happens_the_index_says_what_the_store_says(actions, seed):
-    with tempfile.TemporaryDirectory() as folder, contextlib.closing(IndexStore(Path(folder), seed)) as world:
+@given(ACTIONS, st.integers(0, 2**31), st.sampled_from([0, 40, step.MAX_STORED]))
+def test_whatever_happens_the_index_says_what_the_store_says(actions, seed, stored):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.closing(IndexStore(Path(folder), seed)) as world,
+        mock.patch.object(step, "MAX_STORED", stored),
+    ):
         world.add(20)
         world.embed()
         world.refresh()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from crystal.search.index import part_vectors
 from crystal.search.index.part_vectors import Arrays, PartVectors, best, build_arrays, likely, measured
+from crystal.search.index.stored_vectors import StoredVectors, having_arrays
 from crystal.store.vector_bytes import round_rows, turned
 from tests.support.examples import examples
 from tests.support.table import each_row
@@ -152,6 +154,26 @@ def test_parts_are_searched_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
         found, scores = nearest(parts, query, 20, masks)
         assert recall(np.where(allowed, exact(vectors, query), -2.0), found, 20) >= 0.9
         assert np.array_equal(cosines(parts, query, found), scores)
+
+
+@pytest.mark.usefixtures("few_candidates")
+def test_rows_of_the_store_are_searched_with_shortened_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = drawn(7, 3000, 192)
+    parts = [Kept(vectors[:1000]), Kept(vectors[1000:])]
+    listed = [(at + 5, row) for at, row in enumerate(parts[1].rows)]
+    block = [*range(6, 2005)], [*range(1, 2000)], b"".join(parts[1].rows)
+    monkeypatch.setattr("crystal.store.search.index_source.blocks_of_vectors", lambda *_: [block])
+    parts[1].meanings = stored = StoredVectors(having_arrays(((at - 5, row) for at, row in listed), 2000, 192))
+    assert stored.count == 2000
+    stored.read(store := Mock(), 1, np.arange(5, 2005))
+    monkeypatch.undo()
+    stored.read(store, 1, np.arange(5, 2005))  # not a second time
+    masks = [np.arange(1000) < 900, None]
+    allowed = np.concatenate([masks[0], np.arange(2000) > 0])
+    for query in vectors[::300]:
+        found, _ = nearest(parts, query, 20, masks)
+        assert allowed[found].all()
+        assert recall(np.where(allowed, exact(vectors, query), -2.0), found, 20) >= 0.9
 
 
 def test_no_parts_and_no_rows_find_nothing() -> None:

@@ -286,7 +286,7 @@ def test_a_large_import_asks_for_a_file_without_half_empty_pages(store: Store) -
     assert not space.is_due(store)
     with store.transaction():
         store.execute("CREATE TABLE filler (data)")
-        store.execute("INSERT INTO filler VALUES (zeroblob(?))", (space.MIN_BYTES,))
+        store.execute("INSERT INTO filler VALUES (zeroblob(?))", (space.MIN_IMPORT_BYTES,))
     space.note_import(store, before)
     assert space.is_due(store)
     space.give_back(store)

@@ -23,6 +23,7 @@ from crystal.search.index.attributes import NAMES, ROLES, Documents, documents_o
 from crystal.search.index.index_files import IndexDamagedError, IndexFileContents, open_file, path_of, resident_bytes
 from crystal.search.index.name_joints import joint_words
 from crystal.search.index.part_vectors import PartVectors, build_arrays
+from crystal.search.index.stored_vectors import StoredVectors
 from crystal.search.index.terms import Tokenize, document_words
 from crystal.search.index.word_pairs import Filters, PairCollector, filters_of, merge_pairs
 from crystal.search.index.words import PartWords, WordCollector, merge_words
@@ -144,8 +145,13 @@ def open_part(folder: Path, file: PartFile) -> IndexPart:
 
 
 def open_meanings(folder: Path, file: PartFile) -> PartVectors:
-    """Return the vectors in a file, as ``open_part``."""
-    return _open(folder, file, lambda contents: PartVectors(contents.arrays))
+    """Return the vectors in a file, as ``open_part``; ``StoredVectors`` are to be read before they are compared."""
+    return _open(folder, file, _meanings_in)
+
+
+def _meanings_in(contents: IndexFileContents) -> PartVectors:
+    kind = StoredVectors if "has" in contents.arrays else PartVectors
+    return kind(contents.arrays)
 
 
 def spare_memory() -> None:

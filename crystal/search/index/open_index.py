@@ -370,11 +370,13 @@ class Index:
         if tail is not None:
             newer = self.find(tail[0])
         pieces = []
-        for file, start in zip(self._files, self._starts.tolist(), strict=False):
+        for file, part, start in zip(self._files, self._parts, self._starts.tolist(), strict=False):
             listed = self._vectors.get((file.name, generation))
             if listed is not None:
                 void = newer[(newer >= start) & (newer < start + file.documents)] - start
-                pieces.append(VectorPiece(open_meanings(self._folder, listed), start, None, void))
+                meanings = open_meanings(self._folder, listed)
+                meanings.read(self._store, generation, part.arrays["id"])
+                pieces.append(VectorPiece(meanings, start, None, void))
         if tail is not None:
             pieces.append(VectorPiece(tail[1], 0, newer, np.flatnonzero(newer < 0)))
         return pieces

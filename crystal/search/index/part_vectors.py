@@ -8,6 +8,8 @@ exact cosines of the few remaining candidates come from the vectors in the store
 Signs are relative to half the mean of the rows: relative to the whole mean, a sign says more about the direction, but
 the mean's part of the cosine is lost. Half was measured to be best.
 
+In a small store that would only be a copy: see ``crystal.search.index.stored_vectors``.
+
 A question is rounded to integers so small that every sum is exact in float32. So the same row gets the same cosine
 wherever it is stored and with any BLAS, and one store always gives the same order.
 """
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
@@ -25,6 +27,7 @@ import numpy.typing as npt
 
 from crystal.model.quick_dataclass import dataclass
 from crystal.search.index.array_types import Array, Floats, Mask, Ordinals
+from crystal.store import Store
 from crystal.store.vector_bytes import MAX_SIZE
 
 Words = npt.NDArray[np.uint64]
@@ -92,7 +95,7 @@ def build_arrays(rows: Rows, n: int, dim: int) -> Arrays:
         "rows": np.zeros((n, -(-dim // 4)), "|u1"),
     }
     total, count = np.zeros(dim, np.float64), 0
-    blocks = list(_blocks(rows, dim))
+    blocks = list(blocks_of(rows, dim))
     for ordinals, vectors in blocks:
         units = _units(vectors)
         arrays["rows"][ordinals], arrays["scale"][ordinals] = _two_bits(units)
@@ -104,7 +107,7 @@ def build_arrays(rows: Rows, n: int, dim: int) -> Arrays:
     return arrays
 
 
-def _blocks(rows: Rows, dim: int) -> Iterator[tuple[Ordinals, npt.NDArray[np.int8]]]:
+def blocks_of(rows: Rows, dim: int) -> Iterator[tuple[Ordinals, npt.NDArray[np.int8]]]:
     """Yield blocks of some thousand rows."""
     usable = ((ordinal, vector) for ordinal, vector in rows if len(vector) == dim and any(vector))
     while some := list(islice(usable, max(1, BLOCK // dim))):
@@ -145,7 +148,20 @@ def _products(whole: Wide) -> Floats:
     return np.asarray(np.einsum("vi,bi->bv", _levels(), numbers))
 
 
-def _slices(n: int, dim: int, numbers: int = BLOCK) -> Iterator[slice]:
+class Question:
+    """A question as integers, and its products with each byte of a row, which only shortened rows need."""
+
+    def __init__(self, whole: Wide) -> None:
+        self.whole = whole
+
+    @cached_property
+    def products(self) -> Floats:
+        """Return the products."""
+        return _products(self.whole)
+
+
+def slices_of(n: int, dim: int, numbers: int = BLOCK) -> Iterator[slice]:
+    """Yield slices of ``n`` rows of ``dim`` numbers, each of about so many numbers."""
     step = max(1, numbers // dim)
     return (slice(start, start + step) for start in range(0, n, step))
 
@@ -161,6 +177,9 @@ class PartVectors:
         self._rows: npt.NDArray[np.uint8] = arrays["rows"]
         self.size, self.dimension = len(self._rows), len(self._centre)
         self.count = int(np.count_nonzero(self.has))
+
+    def read(self, store: Store, generation: int, ids: Array) -> None:
+        """Read what the file lacks: nothing, but see ``StoredVectors``."""
 
     def allowed(self, mask: Mask | None) -> Mask | None:
         """Return the rows that may be found; None for all of them."""
@@ -181,13 +200,14 @@ class PartVectors:
             count_different(self.signs[:, block] if at is None else self.signs[:, at[block]], signs, found[block])
         return found
 
-    def guessed(self, products: Floats, ordinals: Ordinals) -> Floats:
+    def guessed(self, question: Question, ordinals: Ordinals) -> Floats:
         """Return approximate cosines of rows, from two bits for each number.
 
         Looking up the four numbers of a byte in ``products`` takes a third of the time of multiplying them.
         """
+        products = question.products
         found, starts = np.empty(len(ordinals), np.float32), np.arange(len(products)) * products.shape[1]
-        for block in _slices(len(ordinals), self.dimension, GATHER):
+        for block in slices_of(len(ordinals), self.dimension, GATHER):
             found[block] = products.take(self._rows.take(ordinals[block], axis=0) + starts).sum(axis=1)
         return found * self._scale.take(ordinals)
 
@@ -234,8 +254,8 @@ def likely(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[
     chosen = _candidates(parts, (whole / _length(whole)).astype(np.float32), k, masks)
     starts = np.cumsum([0, *(part.size for part in parts)])
     ordinals = np.concatenate([start + some for start, some in zip(starts, chosen, strict=False)])
-    products = _products(whole)
-    guessed = [part.guessed(products, some) for part, some in zip(parts, chosen, strict=True)]
+    question = Question(whole)
+    guessed = [part.guessed(question, some) for part, some in zip(parts, chosen, strict=True)]
     ordinals, _ = best(ordinals, np.concatenate(guessed), TIMES * k + MORE)
     ordinals.sort()
     return ordinals
@@ -244,12 +264,12 @@ def likely(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[
 def nearly(query: Floats, rows: Sequence[tuple[PartVectors, Ordinals]]) -> Iterator[Floats]:
     """Yield approximate cosines of a rotated question with rows of each part; nan for rows without a vector."""
     whole = _whole(query, len(query), LARGE, 2.0**24)
-    products, length = None if whole is None else _products(whole), 1.0 if whole is None else _length(whole)
+    question, length = None if whole is None else Question(whole), 1.0 if whole is None else _length(whole)
     for part, some in rows:
-        if products is None:
+        if question is None:
             yield np.full(len(some), np.nan, np.float32)
         else:
-            yield np.where(part.has[some], part.guessed(products, some) / np.float32(length), np.nan)
+            yield np.where(part.has[some], part.guessed(question, some) / np.float32(length), np.nan)
 
 
 def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
@@ -260,14 +280,14 @@ def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
     if whole is None or not known:
         return found
     vectors = np.frombuffer(b"".join(rows[at] or b"" for at in known), np.int8).reshape(len(known), -1)
-    for block in _slices(len(known), len(query), GATHER):
+    for block in slices_of(len(known), len(query), GATHER):
         wide = vectors[block].astype(np.float64)
-        cosines = _product(wide, whole) / (np.sqrt(np.square(wide).sum(axis=1)) * _length(whole))
+        cosines = product(wide, whole) / (np.sqrt(np.square(wide).sum(axis=1)) * _length(whole))
         found[known[block]] = np.clip(cosines, -1.0, 1.0)
     return found
 
 
-def _product(rows: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def product(rows: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the product of each row with a vector, without BLAS, whose threads wait in busy loops."""
     return np.asarray(np.einsum("ij,j->i", rows, vector))
 

@@ -23,6 +23,7 @@ from crystal.search.index.index_files import (
 )
 from crystal.search.index.index_parts import MAX_DOCUMENTS, IndexPart, build_part, merge_parts, open_meanings, open_part
 from crystal.search.index.part_vectors import build_arrays
+from crystal.search.index.stored_vectors import MAX_STORED, having_arrays
 from crystal.store import Store
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Change, Log, PartFile, State
@@ -223,7 +224,9 @@ class IndexStep:
         rows = ((places[ident], vector) for ident, vector in found)
         first = next(rows, None)
         if first is not None:
-            arrays = build_arrays(chain([first], rows), len(ids), self._dimensions[generation])
+            is_small = index_log.count_chunks(self._store) <= MAX_STORED
+            build = having_arrays if is_small else build_arrays
+            arrays = build(chain([first], rows), len(ids), self._dimensions[generation])
             self._add_file("vectors", of, generation, len(ids), IndexFileContents({}, arrays))
 
     def _add_file(

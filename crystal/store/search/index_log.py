@@ -13,7 +13,7 @@ from types import MappingProxyType
 from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store, columns_of
 
-FORMAT = 12
+FORMAT = 13
 """Version of the file format. Raise it when the format or the tokenizer changes: all files are then rebuilt."""
 NO_FORMAT = 0
 

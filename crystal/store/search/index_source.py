@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 
 import apsw
 
@@ -54,6 +56,37 @@ def documents(store: Store, ids: Sequence[int]) -> Iterator[tuple[DocumentRow, s
 
 def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
     """Yield a generation's vectors of some chunks, as (id, signed bytes), in any order."""
+    with _damage_translated(store):
+        for size, rows, block in _blocks(store, generation, ids):
+            data = block.read() if len(rows) > MANY else b""
+            for _, at, ident in rows:
+                if data:
+                    yield ident, data[at * size : (at + 1) * size]
+                    continue
+                block.seek(at * size)
+                yield ident, block.read(size)
+
+
+def blocks_of_vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple[Row, Row, bytes]]:
+    """Yield the same by block: the chunks, the row of each in the block, and the rows, one after the other."""
+    with _damage_translated(store):
+        for _, rows, block in _blocks(store, generation, ids):
+            _, places, chunks = zip(*rows, strict=True)
+            yield chunks, places, block.read()
+
+
+@contextlib.contextmanager
+def _damage_translated(store: Store) -> Iterator[None]:
+    """Translate the errors of a block, or a place in it, that does not exist."""
+    try:
+        yield
+    except (apsw.SQLError, ValueError) as error:
+        words = f"{store.path}: its vectors are damaged"
+        raise StoreDamagedError(words, hint="run: crystal verify --repair") from error
+
+
+def _blocks(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple[int, list[Row], apsw.Blob]]:
+    """Yield the size of a vector, the (block, row, id) of all chunks in one block, and the block."""
     size = store.value("SELECT dimension FROM embedding_generations WHERE id = ?", (generation,))
     if size is None or not ids:
         return
@@ -63,21 +96,10 @@ def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple
     places = sorted(store.rows(sql, (ids,)))
     if not places:
         return
-    try:
-        with store.db.blob_open("main", f"{table}_vector_chunks00", "vectors", places[0][0], False) as blocks:
-            for block, group in groupby(places, key=lambda place: place[0]):
-                blocks.reopen(block)
-                rows = list(group)
-                data = blocks.read() if len(rows) > MANY else b""
-                for _, at, ident in rows:
-                    if data:
-                        yield ident, data[at * size : (at + 1) * size]
-                        continue
-                    blocks.seek(at * size)
-                    yield ident, blocks.read(size)
-    except (apsw.SQLError, ValueError) as error:  # a block, or a place in it, that does not exist
-        words = f"{store.path}: its vectors are damaged"
-        raise StoreDamagedError(words, hint="run: crystal verify --repair") from error
+    with store.db.blob_open("main", f"{table}_vector_chunks00", "vectors", places[0][0], False) as blocks:
+        for block, group in groupby(places, key=itemgetter(0)):
+            blocks.reopen(block)
+            yield int(size), list(group), blocks
 
 
 def ids_where(store: Store, sql: str, values: Sequence[object], limit: int = -1) -> list[int]:

@@ -26,6 +26,7 @@ DELETED = "deleted_chunks"
 """Key in ``meta`` of the number of chunks deleted since the last ``give_back``."""
 
 MIN_BYTES = 4 << 20
+MIN_IMPORT_BYTES = 1 << 20
 MIN_CHUNKS = 500
 SHARE = 10
 """Minimum waste before space is given back: one part in this many."""
@@ -65,7 +66,7 @@ def note_import(store: Store, before: int) -> None:
     Older rows are inserted between others in every index, which leaves pages half empty.
     """
     size = size_of(store)
-    if size - before >= MIN_BYTES and (size - before) * SHARE >= size:
+    if size - before >= MIN_IMPORT_BYTES and (size - before) * SHARE >= size:
         write_note(store, SPARSE, "1")
 
 
