@@ -16,6 +16,13 @@ from crystal.transcript.trees import ExportReader, Known, Tree, session_of, text
 
 _NOT_TYPED = frozenset(("user_editable_context", "model_editable_context"))
 _THOUGHTS = frozenset(("thoughts", "reasoning_recap"))
+_CONTENTS = frozenset(
+    (
+        *_NOT_TYPED, *_THOUGHTS, "text", "multimodal_text", "code", "execution_output", "citable_code_output",
+        "system_error", "tether_quote", "tether_browsing_display", "sonic_webpage", "computer_output",
+    )
+)  # fmt: skip
+"""Kinds of content that may have no text."""
 
 
 class ChatGptReader(ExportReader):
@@ -50,8 +57,9 @@ class ChatGptReader(ExportReader):
     silent_kinds = ("user", "assistant", "tool", "system")
 
     def kind(self, fields: Mapping[str, Any]) -> str | None:
-        """Return who wrote a message."""
-        return word(fields_of(fields.get("author")).get("role"))
+        """Return who wrote a message, or the kind of its content if no reader knows it."""
+        content = word(fields_of(fields.get("content")).get("content_type"))
+        return content if content not in (None, *_CONTENTS) else word(fields_of(fields.get("author")).get("role"))
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a message was written: it has seconds."""
@@ -88,7 +96,11 @@ def _text(content: Fields) -> str:
     """Return the text of a message: its parts, or its one text. Of a picture or a sound, what it says in words."""
     parts = content.get("parts")
     given = parts if isinstance(parts, list) else [content]
-    return texts_of(part.get("text") or part.get("result") if isinstance(part, dict) else part for part in given)
+    return texts_of(_part_text(part) if isinstance(part, dict) else part for part in given)
+
+
+def _part_text(part: Fields) -> object:
+    return part.get("text") or part.get("result") or part.get("output_str")
 
 
 def _thoughts(content: Fields) -> str:

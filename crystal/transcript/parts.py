@@ -168,7 +168,7 @@ def block_text(block: object) -> str:
         parts += [_text(b.get("text")) for b in inner if isinstance(b, dict)] if isinstance(inner, list) else []
         return "\n".join(filter(None, parts))
     has_lost_kind = (not isinstance(kind, str) or not kind) and block.keys() <= {"type", "text"}
-    return _text(block.get("text")) if kind == "text" or has_lost_kind else ""
+    return _text(block.get("text")) if kind in ("text", "voice_note") or has_lost_kind else ""
 
 
 @contextlib.contextmanager

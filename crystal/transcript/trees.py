@@ -78,7 +78,7 @@ class ExportReader(SnapshotReader):
             for talk in _talks_in(source):
                 tree = self.tree_of(fields_of(talk), source.known)
                 if tree is None:
-                    source.damaged.append(SourceError(f"a conversation in {source.path} has no id or no messages"))
+                    source.damaged.append(SourceError(f"{source.path}: a conversation has no id or no messages"))
                     continue
                 for session, path in _branches(tree, self.time_of, source.known):
                     found.setdefault(session, []).append(_Branch(fields_of(talk), tree, path))

@@ -157,4 +157,4 @@ def test_a_conversation_that_is_none_is_named_and_one_that_comes_twice_is_read_t
     source = Snapshot(PurePath("conversations.json"), json.dumps([talk, {}, other]).encode(), samples.no_such_table, {})
     found = {one.session: list(CHATGPT.messages(source, one)) for one in CHATGPT.conversations(source)}
     assert [len(messages) for messages in found.values()] == [8, 3, 3]
-    assert [one.message for one in source.damaged] == ["a conversation in conversations.json has no id or no messages"]
+    assert [one.message for one in source.damaged] == ["conversations.json: a conversation has no id or no messages"]

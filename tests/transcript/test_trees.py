@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from crystal.transcript.chatgpt import READER as CHATGPT
 from crystal.transcript.claude_ai import READER as CLAUDE_AI
+from crystal.transcript.record_kinds import count_records
 from crystal.transcript.snapshot import Snapshot
 from tests.support.agent_samples import no_such_table
 
@@ -55,3 +56,18 @@ def test_a_message_without_an_id_is_said_too() -> None:
     messages = [{"sender": "human", "text": "quartz"}, {"uuid": None, "sender": "assistant", "text": "basalt"}, None]
     [(session, texts)] = said(CLAUDE_AI, json.dumps([{"uuid": SESSION, "chat_messages": messages}]).encode())
     assert (session, texts) == (SESSION, ["quartz", "basalt"])
+
+
+def test_what_was_spoken_or_printed_is_said_and_content_of_a_new_kind_is_counted() -> None:
+    spoken = {"type": "voice_note", "title": "memo", "text": "quartz"}
+    message = {"uuid": NAMES[0], "sender": "human", "text": "", "content": [spoken]}
+    [(_, texts)] = said(CLAUDE_AI, json.dumps([{"uuid": SESSION, "chat_messages": [message]}]).encode())
+    assert texts == ["quartz"]
+    contents = [
+        {"content_type": "citable_code_output", "output_str": "basalt"},
+        {"content_type": "later", "say": "mica"},
+    ]
+    for content, text, unknown in zip(contents, ("basalt", ""), ((), (("later", 1),)), strict=True):
+        line = json.dumps({"author": {"role": "tool", "name": "python"}, "content": content}).encode()
+        assert [part.text for part in CHATGPT.parts(json.loads(line))] == [text]
+        assert count_records(CHATGPT, [(0, line)], [0] if text else ()).unknown == unknown
