@@ -18,6 +18,7 @@ from crystal.app.rebuild import rebuild_database, why_rebuild
 from crystal.app.sources import mend_sources, source_faults
 from crystal.app.transcript_formats import count_as_known
 from crystal.capture.engine import Capture, Tally
+from crystal.capture.lock import BUSY_SECONDS, CAPTURE_LOCK, await_lock
 from crystal.capture.unread import unread
 from crystal.errors import (
     CrystalError,
@@ -26,13 +27,14 @@ from crystal.errors import (
     StoreBusyError,
     StoreDamagedError,
     UnavailableError,
+    UsageError,
 )
 from crystal.integrity.proof import Fault, Proof
 from crystal.integrity.rebuild import Rebuild, RebuildResult
 from crystal.integrity.repair import repair
 from crystal.integrity.restore import Restored, restore
-from crystal.integrity.verify import Verification, tail_faults
-from crystal.memories.reconcile import find_faults, reconcile, restore_memories
+from crystal.integrity.verify import Verification, at_rest, tail_faults
+from crystal.memories.reconcile import RecordFault, find_faults, reconcile, restore_memories
 from crystal.search.index import folder_of
 from crystal.search.index.open_index import Absent, open_index
 from crystal.search.index.refresh import check, drop
@@ -73,8 +75,7 @@ def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
     store, device, folders = machine.store, machine.config.device, machine.transcript_folders
     work = Verification(store, machine.places.ldm_home, device, folders, capture.cleaner, progress)
     proof = work.run(unread(capture))
-    # Where the record of memories and the database differ:
-    for one in find_faults(machine.store, machine.places.ldm_home / "agents", machine.memory_record()):
+    for one in memory_faults(machine):
         proof.faults.append(Fault("behind" if one.is_behind else "memories", str(one.path), one.message))
     proof.faults += source_faults(machine)
     folder = folder_of(machine.store.path)
@@ -83,6 +84,20 @@ def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
     if is_used:  # a damaged search index is rebuilt automatically
         proof.faults += [Fault("index", str(folder), problem) for problem in check(machine.store, folder)]
     return proof
+
+
+def memory_faults(machine: Machine) -> list[RecordFault]:
+    """Return where the records of memories and the database differ, other than by what is forgotten right now."""
+
+    def compare() -> list[RecordFault]:
+        return list(find_faults(machine.store, machine.places.ldm_home / "agents", machine.memory_record()))
+
+    found = at_rest(machine.store, compare)
+    if found:  # forgetting blocks a memory first, then rewrites its record, under this lock
+        lock = await_lock(machine.places.data_dir / CAPTURE_LOCK, seconds=BUSY_SECONDS)
+        with contextlib.suppress(UnavailableError, UsageError), lock:
+            found = at_rest(machine.store, compare)
+    return found
 
 
 def repair_all(machine: Machine, proof: Proof) -> list[str]:

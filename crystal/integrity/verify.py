@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from crystal.capture import finder, tail
 from crystal.capture.safe_open import Folders
@@ -35,6 +36,8 @@ from crystal.text import chunking
 from crystal.transcript.framing import end_of_lines, read_lines
 from crystal.transcript.line_context import revised_ids, without_context
 from crystal.transcript.reader import reader_of
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,18 +208,21 @@ class Verification:
     def _unknown_archives(self) -> Iterator[Fault]:
         """Find archive files without a transcript."""
         there = sorted(self.ldm_home.glob("agents/*/memory/transcripts/**/*.jsonl.zst"))
-        try:
-            with (
-                self.store.transaction()
-            ):  # a file is written before its row: under the write lock both exist, or neither
-                known = checks.known_archives(self.store)
-        except StoreBusyError:
-            raise
-        except UnavailableError:  # the disk is full or cannot be written, so no process writes a file now
-            known = checks.known_archives(self.store)
+        known = at_rest(self.store, lambda: checks.known_archives(self.store))
         for path in there:
             if path.exists() and path.relative_to(self.ldm_home).as_posix() not in known:
                 yield Fault("archive-unknown", str(path), "the store knows nothing of this archive file")
+
+
+def at_rest(store: Store, read: Callable[[], Result]) -> Result:
+    """Return what ``read`` returns while nobody writes, because an archive or a record is written before its rows."""
+    try:
+        with store.transaction():
+            return read()
+    except StoreBusyError:
+        raise
+    except UnavailableError:  # the disk is full or cannot be written, so no process writes an archive now
+        return read()
 
 
 def _as_of_one_moment(
@@ -259,10 +265,15 @@ def tail_faults(store: Store, state: ledger.TranscriptState, ldm_home: Path) -> 
         for turn in turns_in(lines_of(text or b""), state.mark.offset, state)
         if not is_stored(store, turn) and not forgetting.is_line_forgotten(store, turn.uuid)
     ]
-    now_state, _ = _as_of_one_moment(store, state)
-    if unknown and (now_state.archive, ledger.archive_end(store, state.id)) == (state.archive, end):
+    if unknown and at_rest(store, lambda: _archive_of(store, state)) == (state.archive, end):
         message = f"{len(unknown)} turns at its end are not in the database"
         yield Fault("archive-unknown", str(path), message, transcript=state.id)
+
+
+def _archive_of(store: Store, listed: ledger.TranscriptState) -> tuple[str | None, int]:
+    """Return a transcript's archive and its end according to the ledger, as they are now."""
+    state = ledger.state_of(store, listed.origin.device, listed.mark.transcript) or listed
+    return state.archive, ledger.archive_end(store, state.id)
 
 
 def lines_of(clean: bytes) -> list[bytes]:

@@ -111,15 +111,14 @@ def restore_memories(store: Store, agents: Path, own: Path | None = None) -> int
 
 
 def find_faults(store: Store, agents: Path, own: Path) -> Iterator[RecordFault]:
-    """Compare every record with the database.
+    """Compare every record with the database. Call it while nobody writes either.
 
     Raises:
         CrystalError: A record cannot be read.
     """
-    with store.reading():
-        known = _entries(store)
-        forgotten = memories.forgotten_memories(store)
-        size = read_note(store, MEMORY_RECORD_SIZE)
+    known = _entries(store)
+    forgotten = memories.forgotten_memories(store)
+    size = read_note(store, MEMORY_RECORD_SIZE)
     if known and not own.exists():
         yield RecordFault(own, f"the record is missing; {_count(len(known))} only in the database")
     for path in all_records(agents):

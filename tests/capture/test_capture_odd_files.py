@@ -15,9 +15,10 @@ import pytest
 
 from crystal.capture.drain import drain
 from crystal.store import problems
-from tests.integrity.test_verify import mend, prove
+from tests.integrity.test_verify import mend
 from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import CaptureMachine, line
+from tests.support.capture_steps import prove
 from tests.support.unreadable import refuse_to_open
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and modes are others there")

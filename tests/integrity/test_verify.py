@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from crystal.app.integrity import take_files, take_tails
-from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import Root
 from crystal.errors import UsageError
 from crystal.integrity.proof import Proof
 from crystal.integrity.repair import repair
 from crystal.integrity.restore import Restored, restore
-from crystal.integrity.verify import Verification
 from crystal.store import Store
 from crystal.store.capture import ledger
-from crystal.store.search import vectors
 from crystal.transcript.project import find_project
 from tests.support.capture_machine import NOW, CaptureMachine, line
-from tests.support.capture_steps import backfill
-from tests.support.embedding_store import Dice
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[CaptureMachine]:
-    machine = CaptureMachine.at(tmp_path / "m")
-    machine.capture().meet()
-    for session in ("a", "b"):
-        with machine.transcript(session).open("ab") as file:
-            for at in range(3):
-                file.write(line(f"{session} says {at}"))
-                file.flush()
-                machine.capture().sweep()
-    yield machine
-    machine.store.close()
-
-
-def prove(machine: CaptureMachine, progress: Callable[[int], object] = lambda _: None) -> Proof:
-    folders, cleaner = Folders((Root(machine.root),)), machine.capture().cleaner
-    return Verification(machine.store, machine.home, "desk", folders, cleaner, progress).run()
+from tests.support.capture_steps import backfill, prove
 
 
 def mend(machine: CaptureMachine, proof: Proof) -> list[str]:
@@ -289,38 +265,6 @@ def test_one_lost_chunk_of_a_long_turn_is_found_and_mended(machine: CaptureMachi
     mend(machine, prove(machine))
     assert prove(machine).faults == []
     assert machine.texts() == before
-
-
-@pytest.mark.slow
-def test_capture_that_goes_on_meanwhile_is_no_fault(machine: CaptureMachine) -> None:
-    def capture_more(_: int) -> None:
-        with machine.transcript("b").open("ab") as file:
-            file.write(line("more"))
-        machine.transcript("new").write_bytes(line("born meanwhile"))
-        machine.capture().sweep()
-
-    proof = prove(machine, capture_more)
-    assert not proof.damaged
-
-
-def test_vectors_that_are_written_meanwhile_are_no_fault(
-    machine: CaptureMachine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dice = Dice("a")
-    generation = vectors.ensure_generation(machine.store, "dice", "a", 8, NOW)
-    plain, written = Store.rows, []
-
-    def rows(store: Store, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        found = plain(store, sql, values)
-        if store is machine.store and "chunks_vec" in sql:
-            with Store.open(store.path) as worker:
-                for ident, _, text in vectors.pending_chunks(worker, generation, 1):
-                    written.append(vectors.put_vectors(worker, generation, [(ident, dice.embed_query(text))]))
-        return found
-
-    monkeypatch.setattr(Store, "rows", rows)
-    assert prove(machine).faults == []
-    assert sum(written) > 1
 
 
 @pytest.mark.slow
