@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from crystal.model.capture import Memory
@@ -15,6 +15,7 @@ from crystal.work.blame import FileEdit
 from crystal.work.calls import file_name
 from crystal.work.command_ranking import CommandRun
 from crystal.work.cures import WorkStep
+from crystal.work.short_answers import in_words, is_short
 
 MAX_SAID = 600
 """Maximum characters read of a request and of a reason."""
@@ -94,7 +95,7 @@ class RecordedCall:
         device: The machine.
         harness: The program in which the agent ran.
         project: The project's name.
-        request: The beginning of the user's message that it answered.
+        request: The beginning of the user's message that it answered; after a short one, what it stands for.
         reason: The beginning of the agent's last text before it.
         memory: Where it was found.
     """
@@ -333,6 +334,15 @@ _BEFORE = (
 )
 
 
+def _in_words(store: Store, answers: Mapping[int, str]) -> dict[int, str]:
+    """Return the short answers of a user, by turn, with what they stand for."""
+    before = dict(
+        store.rows(f"SELECT t.id, {_BEFORE.format('assistant', 'NULL')} FROM turns t WHERE t.id IN {GIVEN}", (answers,))
+    )
+    said = turn_texts(store, filter(None, before.values()))
+    return {turn: in_words(text, said.get(before[turn], (0, ""))[1])[:MAX_SAID] for turn, text in answers.items()}
+
+
 def calls(store: Store, turns: Collection[int], memory: Memory) -> dict[int, RecordedCall]:
     """Return what is known about some calls, by turn; forgotten calls are left out."""
     rows = store.rows(
@@ -344,6 +354,7 @@ def calls(store: Store, turns: Collection[int], memory: Memory) -> dict[int, Rec
     )
     said = {ident for *_, request, reason in rows for ident in (request, reason) if ident is not None}
     texts = {ident: text for ident, (_, text) in turn_texts(store, said, MAX_SAID).items()}
+    texts |= _in_words(store, {one: texts[one] for *_, one, _ in rows if is_short(texts.get(one, ""))})
     found = {}
     for turn, session, title, uuid, at, device, harness, project, request, reason in rows:
         said_last = texts.get(reason) if reason is not None and (request is None or reason > request) else None
