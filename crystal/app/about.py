@@ -26,6 +26,7 @@ from crystal.model.named_tuple import NamedTuple
 from crystal.model.recall import Filters, Hit
 from crystal.search.candidates import note_of_unread
 from crystal.search.engine import search
+from crystal.sessions.reading import sessions as list_sessions
 from crystal.store import Store
 from crystal.store.search.scope import project_ids
 from crystal.store.work import queries
@@ -51,7 +52,7 @@ MAX_FAILURES = 5
 """Errors for which a cure is looked for, the latest."""
 MAX_SESSIONS = 40
 """Sessions whose other files are counted, the latest."""
-MAX_RELATED = 10
+MAX_RELATED, MAX_LATEST = 10, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,25 @@ def _commits_of(machine: Machine, name: str, folder: str | None) -> Iterator[Eve
                         machine.config.device)  # fmt: skip
 
 
+def edited_lately(machine: Machine, project: str | None) -> list[RelatedFile]:
+    """Return the files that most of the latest sessions edited, in a project or (None) in all."""
+    latest, _ = list_sessions(machine.stores, project=project, limit=MAX_LATEST)
+    edited = _edited_in(machine.stores, FilePaths(*machine.stores), [one.id for one in latest], project)
+    return edited[:MAX_RELATED]
+
+
+def _edited_in(
+    stores: Sequence[Store], paths: FilePaths, sessions: Sequence[str], project: str | None
+) -> list[RelatedFile]:
+    """Return the files that sessions edited, those of most sessions first."""
+    edited = set[tuple[str, str]]()
+    for store in stores:
+        rows = queries.edited_files(store, sessions, None if project is None else project_ids(store, project))
+        edited |= {(session, paths.inside(path, cwd, folder)) for session, path, cwd, folder in rows}
+    counted = Counter(file for _, file in sorted(edited))
+    return [RelatedFile(file, count) for file, count in counted.most_common()]
+
+
 def most_telling(events: Sequence[Event], limit: int) -> list[Event]:
     """Return the events that tell most, in their order: what was said and what was run come last."""
     order = sorted(range(len(events)), key=lambda at: (events[at].what in ("said", "ran"), at))
@@ -234,12 +254,8 @@ class _History:
 
     def _related(self, sessions: Sequence[str]) -> Iterator[RelatedFile]:
         """Yield the other files that were edited in the sessions, those of most sessions first."""
-        edited = set[tuple[str, str]]()
-        for store in self._machine.stores:
-            rows = queries.edited_files(store, sessions[:MAX_SESSIONS], self._projects(store))
-            edited |= {(session, self._paths.inside(path, cwd, folder)) for session, path, cwd, folder in rows}
-        counted = Counter(file for _, file in sorted(edited) if not self._pattern.search(file))
-        yield from (RelatedFile(file, count) for file, count in counted.most_common(MAX_RELATED))
+        edited = _edited_in(self._machine.stores, self._paths, sessions[:MAX_SESSIONS], self._project)
+        yield from [one for one in edited if not self._pattern.search(one.file)][:MAX_RELATED]
 
     # ------------------------------------------------------------------------------------------------ what was said
 

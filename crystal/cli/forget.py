@@ -126,7 +126,7 @@ def _preview(plan: ForgetPlan, now: int) -> Iterator[str]:
         yield from (*_preview_lines(plan, now, width), "nothing was forgotten: this is a preview")
         return
     say("crystal: nothing matches, nothing was forgotten", stream=sys.stderr)
-    yield from _source_lines(plan)
+    yield from kept_words(plan)
     if plan.suggestions and not plan.source_files:
         yield "no text has all these words; the closest hits are:"
         for hit in plan.suggestions:
@@ -148,14 +148,7 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
         yield "after you confirm, crystal looks for repetitions and deletes them too"
     if len(plan.devices) > 1 or plan.items:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
-    if plan.still_held:
-        yield "not deleted: files of agents still have it; delete them yourself"
-        yield from first_of([one_line(str(path)) for path in plan.still_held], SHOWN)
-        if any(path.suffix == ".md" for path in plan.still_held):
-            yield "to delete memories from the .md files: crystal files sync"
-        if any(path.suffix == ".zst" for path in plan.still_held):
-            yield "the .zst files belong to another crystal home: forget it there"
-    yield from _source_lines(plan)
+    yield from kept_words(plan)
 
 
 def _counted(plan: ForgetPlan, now: int) -> str:
@@ -169,13 +162,20 @@ def _counted(plan: ForgetPlan, now: int) -> str:
     return f"will be forgotten: {words or 'nothing visible, only data derived from it'}{_when(plan, now)}"
 
 
-def _source_lines(plan: ForgetPlan) -> Iterator[str]:
-    """Yield the files of sources that contain the words, which search still finds."""
+def kept_words(plan: ForgetPlan) -> Iterator[str]:
+    """Say which files of others still have it, and which of your sources, in which search still finds it, in lines."""
+    if plan.still_held:
+        yield "not deleted: files of agents still have it; delete them yourself"
+        yield from first_of([one_line(str(path)) for path in plan.still_held], SHOWN)
+        if any(path.suffix == ".md" for path in plan.still_held):
+            yield "to delete memories from the .md files: crystal files sync"
+        if any(path.suffix == ".zst" for path in plan.still_held):
+            yield "the .zst files belong to another crystal home: forget it there"
     if plan.source_files:
         count = count_words(len(plan.source_files), "file")
         yield f"not deleted, and still found: {count} of your sources with these words:"
         yield from first_of([one_line(str(path)) for path in plan.source_files], SHOWN)
-        yield "  take the words out, or list the files in .crystalignore, then run: crystal sources sync"
+        yield "take the words out, or list the files in .crystalignore, then run: crystal sources sync"
 
 
 def _when(plan: ForgetPlan, now: int) -> str:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from crystal.cli import render
-from crystal.cli.forget import REASONS, outcome, proof_words
+from crystal.cli.forget import REASONS, kept_words, outcome, proof_words
 from crystal.cli.options import flag, option
 from crystal.cli.values import whole_number
 from crystal.text.harmless import harmless
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "agent": render.agent_title, "branch": render.shown_branch, "count": render.count_words,
-    "file_words": render.file_words, "lasting": render.lasting, "price": render.price,
+    "file_words": render.file_words, "kept_words": kept_words, "lasting": render.lasting, "price": render.price,
     "validity": render.validity_words, "harmless": harmless,
     "outcome": outcome, "plain": render.one_line, "proof_words": proof_words, "reason": REASONS.get,
     "size": render.size_words, "speaker": render.speaker,

@@ -142,7 +142,11 @@ def _stretches(
     return tuple(TimelineEntry(session, many[0], many[-1], len(many)) for many in by_day.values())
 
 
-def sessions_per_day(stores: Sequence[Store], *, since: int) -> dict[str, int]:
-    """Return the number of sessions that began on each day (``2026-11-20``) since then; empty days are left out."""
-    days = dict(chain.from_iterable(session_days(store, since) for store in stores))
+def sessions_per_day(stores: Sequence[Store], *, since: int, project: str | None = None) -> dict[str, int]:
+    """Return the number of sessions that began on each day (``2026-11-20``) since then; empty days are left out.
+
+    ``project`` is a name, or a folder with all below it; None means all.
+    """
+    among = [(store, None if project is None else project_ids(store, project)) for store in stores]
+    days = dict(chain.from_iterable(session_days(store, since, ids) for store, ids in among))
     return dict(Counter(days.values()))

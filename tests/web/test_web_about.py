@@ -77,6 +77,12 @@ def test_a_file_outside_of_the_project_is_not_read(store: Store, tmp_path: Path)
 def test_nothing_known_and_nothing_asked_say_what_to_do(store: Store) -> None:
     client = Client(shows_bugs=True)
     assert "Name a file" in client.get("/about").text
+    cured(store, "one", NOW, "/a/shop")
+    for thing in ("", "moon"):
+        links = {one.get("href") for one in Elements(client.get("/about", params={"thing": thing}).text).named("a")}
+        assert "/about?thing=cart.py" in links, "what was edited lately is a way on"
+    elsewhere = client.get("/about", params={"thing": "cart.py", "project": "other"}).text
+    assert 'href="/about?thing=cart.py">In every project<' in elsewhere
     nothing = client.get("/about", params={"thing": "<b>moon</b>\0"}).text
     assert "Nothing is known of it" in nothing
     assert "<b>moon" not in nothing

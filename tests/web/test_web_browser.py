@@ -105,6 +105,7 @@ def test_every_view_can_be_used_by_everybody_at_every_width(year, inside, width)
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
     page = inside.page
     page.set_viewport_size({"width": width, "height": SIZES[width]})
+    assert page.locator("a", has_text="everything").bounding_box()["y"] < 400, "projects are at hand, not below all days"
     for path in addresses(year):
         page.goto(inside.base + path)
         page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
@@ -287,6 +288,12 @@ def test_a_session_is_copied_printed_and_linked_to(year, inside):
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.startswith("---\nid: ")
     assert "```python" in copied
+    page.route("**/markdown/**", lambda route: route.abort())
+    page.locator("[data-copy]").click()
+    expect(page.locator("[data-copy]")).to_contain_text("The server has stopped")
+    inside.problems.clear()  # the request that failed
+    direction = "(one) => { one.closest('.said').dir = 'rtl'; return getComputedStyle(one).direction }"
+    assert page.locator(".said pre code").first.evaluate(direction) == "ltr", "code is read from left to right"
     page.emulate_media(media="print", color_scheme="dark")
     assert not page.locator(".bar").is_visible()
     background = "getComputedStyle(document.querySelector('.turn.user')).backgroundColor"

@@ -13,7 +13,7 @@ from crystal.app.context import open_machine
 from crystal.app.used_afterwards import find_used
 from crystal.store.costs import DAY_MS, Cost, add_cost, spent_by_day
 from crystal.store.memories.learned import ReflectorRun, add_run
-from crystal.store.sessions.contexts import Injection, add_injection
+from crystal.store.sessions.contexts import ASSIST, Injection, add_injection
 from crystal.web.pages.health import bars
 from tests.support.capture_machine import NOW, keep_transcript, line
 from tests.support.command import crystal
@@ -56,7 +56,11 @@ def test_what_was_learned_is_kept_with_other_words_or_rejected(learned):
     assert decide(client, keep, verdict="nonsense").status_code == 400
     assert decide(client, keep, verdict="keep", text=" ").status_code == 400
     assert decide(client, keep, verdict="keep", text="Never mock\r\nany database.").status_code == 303
-    assert decide(client, wrong, verdict="wrong", text="ignored").status_code == 303
+    assert decide(client, wrong, verdict="wrong", text="ignored").headers["location"] == f"/review?judged={wrong}"
+    judged = [client.get(f"/review?judged={one}").text for one in (keep, wrong, "mem-000000000000", "")]
+    assert [word in page for page, word in zip(judged, ("Kept: ", "Hidden; ", "Kept", "Hidden"), strict=True)] == [
+        True, True, False, False,
+    ]  # fmt: skip
     assert decide(client, never, verdict="never").status_code == 303
     assert "Nothing to review" in client.get("/review").text
     every = json.loads(crystal("memories", "--status", "all", "--json").out)["memories"]
@@ -161,7 +165,12 @@ def test_the_figures_are_those_of_the_command(learned):
     day = json.loads(crystal("usage", "--json").out)["periods"]["24h"]
     assert (day["injections"], day["told"], day["used"], day["selected"]) == (2, 2, 2, 8)
     assert "used      100 %: words of 2 of 2 told memories came up later" in crystal("usage").out
+    assert "Told unasked" not in Client().get("/usage").text
+    with open_machine() as machine:
+        add_injection(machine.store, Injection(now - 1, "s2", ASSIST, 3, ("fact", "other"), 0, 77))
     page = Client().get("/usage").text
+    assert "Told unasked" in page
+    assert "<dt>facts</dt><dd>2</dd>" in page
     assert "2 of 2" in page
     assert "8 of 18" in page
 

@@ -150,6 +150,11 @@ def test_the_pages_of_a_session_hold_each_turn_once(samples):
                 assert [shown.hit for shown in page.turns if shown.focus] == [turn.hit]
 
 
+def test_a_page_after_the_last_is_the_last(samples):
+    remember(samples, ["the only line"])
+    assert "the only line" in Client().get(f"/session/{SESSION}?from=9999999").text
+
+
 def test_older_days_show_every_session_once(home, monkeypatch):
     monkeypatch.setattr(timeline, "PER_PAGE", 4)
     count = 15
@@ -173,6 +178,12 @@ def test_older_days_show_every_session_once(home, monkeypatch):
     assert dates == sorted(set(dates), reverse=True)
     assert f"{count} sessions" in client.get("/").text
     assert client.get("/").text.count('href="/?project=shop"') == 1, "all folders of one name are one choice"
+    assert f"{count} sessions" in client.get("/?project=shop").text
+    other = client.get("/?project=other&day=2026-10-01").text
+    assert "0 sessions on 0 days" in other, "the map and its sum are of the project"
+    assert 'href="/?project=other">All days' in other
+    assert "All days" not in client.get("/").text
+    assert "All days" in client.get("/?before=1795168800000").text, "older days lead back"
     one_day = client.get(f"/?day={dates[3]}").text
     assert re.findall(r'<time datetime="([^"]+)"', one_day) == [dates[3]]
     assert "Nothing is from this day" in client.get("/?day=2020-01-01").text
@@ -235,7 +246,11 @@ def test_a_memory_is_edited_archived_and_brought_back(home):
 def test_forgetting_shows_first_then_proves(home):
     far = f"it is {'far ' * 90}xylophonium"
     remember(home, ["the word is xylophonium", "understood", far, "and something else"])
+    (home / "notes").mkdir()
+    (home / "notes" / "a.md").write_text("a glockenspiel")
+    assert crystal("sources", "add", str(home / "notes")).code == 0
     client = Client()
+    assert "still found: 1 file of your sources" in client.send_form("/forget/preview", query="glockenspiel").text
     seen = client.send_form("/forget/preview", query="xylophonium").text
     assert "the word is xylophonium" in seen
     assert seen.count("the words are further on") == 1
@@ -246,6 +261,9 @@ def test_forgetting_shows_first_then_proves(home):
     assert json.loads(crystal("search", "xylophonium", "--all", "--json").out)["hits"]
     done = client.send_form("/forget/confirm", query="xylophonium", token=token).text
     assert "Forgotten, and proved" in done
+    for page in (seen, done):
+        assert "files of agents still have it; delete them yourself" in page
+        assert page.count(f"{SESSION}.jsonl</code>") == 1
     again = client.send_form("/forget/confirm", query="xylophonium", token=token).text
     assert "Nothing of it is left" in again
     assert "Nothing was forgotten" not in again

@@ -369,8 +369,15 @@ def moments(store: Store, session_id: str, since: int, before: int) -> list[int]
     )
 
 
-def session_days(store: Store, since: int) -> list[tuple[str, str]]:
-    """Return (id, local day of the first turn) of each session that began at ``since`` or later, in no order."""
+def session_days(store: Store, since: int, projects: Sequence[int] | None = None) -> list[tuple[str, str]]:
+    """Return (id, local day of the first turn) of each session that began at ``since`` or later, in no order.
+
+    ``projects`` are those in which the sessions began; None means all.
+    """
     day = "coalesce(date(started_at / 1000, 'unixepoch', 'localtime'), '')"
     has_turns = "EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id)"
-    return store.rows(f"SELECT session_id, {day} FROM sessions s WHERE started_at >= ? AND {has_turns}", (since,))
+    return store.rows(
+        f"SELECT session_id, {day} FROM sessions s WHERE started_at >= ?1 AND {has_turns}"
+        " AND (?2 IS NULL OR project IN (SELECT value FROM json_each(?2)))",
+        (since, projects),
+    )

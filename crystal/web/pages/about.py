@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from crystal.app.about import Event, RelatedFile, ThingHistory, about, most_telling
+from crystal.app.about import Event, RelatedFile, ThingHistory, about, edited_lately, most_telling
 from crystal.app.blame import blame
 from crystal.app.context import Machine
 from crystal.capture.finder import look_at
@@ -57,6 +57,7 @@ def show(machine: Machine, params: RequestValues) -> Page:
     if thing is not None:
         found = about(machine, thing, project=project, is_only=project is not None)
         file, notes = _file_here(machine, found.events) if found.kind == "file" else None, [*found.notes]
+    lately = [] if found.events else edited_lately(machine, project)
     lines = list[WrittenLines]()
     if file is not None and params.text("lines"):
         try:
@@ -70,7 +71,7 @@ def show(machine: Machine, params: RequestValues) -> Page:
             "thing": thing, "project": project, "found": found, "events": most_telling(found.events, limit),
             "more": min(MAX_LIMIT, limit * 5) if len(found.events) > limit < MAX_LIMIT else None,
             "nodes": list(_around(found.related)), "size": (WIDTH, HEIGHT), "has_file": file is not None,
-            "lines": lines, "notes": notes,
+            "lines": lines, "notes": notes, "lately": lately,
         },
     )  # fmt: skip
 

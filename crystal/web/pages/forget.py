@@ -35,7 +35,7 @@ def confirm(machine: Machine, params: RequestValues) -> Answer:
     if whole.is_empty or not is_seen:
         return _previewed(whole, params, has_changed=True)
     done, proof = execute_and_prove(machine, whole)
-    return Page("forgotten.html", "Forgotten", {"done": done, "proof": proof})
+    return Page("forgotten.html", "Forgotten", {"done": done, "proof": proof, "plan": whole})
 
 
 def _request(machine: Machine, params: RequestValues) -> ForgetRequest:

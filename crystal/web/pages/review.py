@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from crystal.app.background import embed_soon
 from crystal.app.context import Machine
 from crystal.app.memory_queries import memory_of
 from crystal.app.reflect import call_wrong, keep_learned, never_learn, unreviewed
-from crystal.errors import UsageError
+from crystal.errors import NotFoundError, UsageError
 from crystal.web.pages.memories import check_shown
 from crystal.web.responses import Page, Redirect, RequestValues
 
@@ -16,10 +17,12 @@ VERDICTS: Mapping[str, Callable[..., object]] = {"wrong": call_wrong, "never": n
 SHOWN = 50
 
 
-def show(machine: Machine, params: RequestValues) -> Page:  # noqa: ARG001 - the interface's
-    """Show what was learned since the last review, surest first."""
-    found = unreviewed(machine)
-    values = {"learned": found[:SHOWN], "total": len(found), "mode": machine.config.reflect_mode}
+def show(machine: Machine, params: RequestValues) -> Page:
+    """Show what was learned since the last review, surest first, and the memory that was judged last."""
+    found, ident, judged = unreviewed(machine), params.text("judged"), None
+    with suppress(NotFoundError):
+        judged = memory_of(machine, ident) if ident else None
+    values = {"learned": found[:SHOWN], "total": len(found), "mode": machine.config.reflect_mode, "judged": judged}
     return Page("review.html", "Review", values)
 
 
@@ -40,4 +43,4 @@ def judge(machine: Machine, params: RequestValues) -> Redirect:
         VERDICTS[verdict](machine, one.id, seen=one.updated_at)
     else:
         raise UsageError(f"the verdict is {verdict!r}", hint="use keep, wrong or never")
-    return Redirect("/review")
+    return Redirect(f"/review?judged={one.id}")

@@ -65,6 +65,8 @@ def show(machine: Machine, params: RequestValues) -> Page:
     target = find_target(machine.stores, params.path["id"] if at is None else hit_name(at))
     found = read_page(machine.stores, target, start=params.number("from"), limit=PER_PAGE)
     last = max(0, found.total - 1) // PER_PAGE * PER_PAGE
+    if found.start > last:  # some of its turns were forgotten since
+        found = read_page(machine.stores, target, start=last, limit=PER_PAGE)
     values = {
         "session": found.session, "start": found.start, "end": found.start + len(found.turns), "total": found.total,
         "earlier": max(0, found.start - PER_PAGE) if found.start else None,

@@ -42,7 +42,7 @@ def show(machine: Machine, params: RequestValues) -> Page:
     shown, older = _whole_days(found)
     today = local(now).date()
     begin = today - timedelta(days=today.weekday() + 7 * (WEEKS - 1))
-    counts = sessions_per_day(machine.stores, since=_start(begin))
+    counts = sessions_per_day(machine.stores, since=_start(begin), project=project)
     values = {
         "days": [(one.date, _in_order(one)) for one in shown],
         "older": None if day else older, "notes": notes, "day": day, "project": project,

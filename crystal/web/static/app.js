@@ -3,6 +3,7 @@
 const $ = (what) => document.querySelector(what);
 const field = $("#q");
 const keys = $("#keys");
+const STOPPED = "The server has stopped. Start it again: crystal web";
 
 // ---- search as you type: the part of the page that changes comes as a parsed document, never as text set as HTML.
 let request = null;
@@ -21,7 +22,7 @@ function search() {
     history.replaceState(null, "", address);
     document.title = `${values.get("q") || "Search"} · crystal`;
   };
-  request.onerror = () => { $("#part").textContent = "The server has stopped. Start it again: crystal web"; };
+  request.onerror = () => { $("#part").textContent = STOPPED; };
   request.send();
 }
 
@@ -102,11 +103,15 @@ for (const one of document.querySelectorAll("[data-copy]")) {
   one.addEventListener("click", async (event) => {
     event.preventDefault();
     const words = one.textContent;
-    const answer = await fetch(one.href);
-    if (!answer.ok) { location.assign(one.href); return; }
-    await navigator.clipboard.writeText(await answer.text());
-    one.textContent = "Copied";
-    setTimeout(() => { one.textContent = words; }, 1500);
+    try {
+      const answer = await fetch(one.href);
+      if (!answer.ok) { location.assign(one.href); return; }
+      await navigator.clipboard.writeText(await answer.text());
+      one.textContent = "Copied";
+    } catch (error) {
+      one.textContent = error instanceof TypeError ? STOPPED : "The browser does not allow to copy";
+    }
+    setTimeout(() => { one.textContent = words; }, 4000);
   });
 }
 
@@ -118,6 +123,10 @@ function reveal() {
 }
 addEventListener("hashchange", reveal);
 if (location.hash) reveal();
+
+// Going back to what a form sent, or loading it again, leads to the form: the browser would ask whether to send it again.
+const start = $("[data-start]");
+if (start) history.replaceState(null, "", start.dataset.start);
 
 document.addEventListener("submit", ({ target }) => {
   const button = target.matches("[data-busy]") && target.querySelector(".primary");
