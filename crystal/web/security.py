@@ -76,7 +76,9 @@ class Refusal:
 
 
 OTHER_USER = Refusal(403, "This page is another user's", "Run “crystal web” yourself to see your own memory.")
-NO_COOKIE = Refusal(403, "This page is locked", "Run “crystal web”, and open the link that it prints: each opens the page once.")
+NO_COOKIE = Refusal(
+    403, "This page is locked", "Run “crystal web”, and open the link that it prints: each opens the page once."
+)
 USED_LINK = Refusal(
     403,
     "This link was used before",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 _CHOICE = re.compile(
-    r"(?:(?:i (?:like|prefer|want|choose|pick)|let'?s (?:do|take|use)|(?:let'?s )?go (?:with|for)|do|take|use|ok|yes)[ ,]+)?"
-    r"(?:(?:the )?(?:option|number|choice|variant|#) *)?\(?(\d{1,2}|[a-h])[).]*(?:[, ]+please)?[.! ]*",
+    r"(?:(?:i (?:like|prefer|want|choose|pick)|let'?s (?:do|take|use)|(?:let'?s )?go (?:with|for)|do|take|use|ok|yes)"
+    r"[ ,]+)?(?:(?:the )?(?:option|number|choice|variant|#) *)?\(?(\d{1,2}|[a-h])[).]*(?:[, ]+please)?[.! ]*",
     re.IGNORECASE,
 )
 _YES = re.compile(
-    r"(?:(?:yes|yep|yeah|yup|y|ok|okay|sure|please|do (?:it|that|so|both)|do|go ahead|go for it)[,.! ]*){1,3}", re.IGNORECASE
+    r"(?:(?:yes|yep|yeah|yup|y|ok|okay|sure|please|do (?:it|that|so|both)|do|go ahead|go for it)[,.! ]*){1,3}",
+    re.IGNORECASE,
 )
 _ITEM = r"(?im)^[\s>*_#-]*(?:(?:option|choice|variant) +)?\(?{}[).:*_]+\s+(\S.*)$"
 _QUESTION = re.compile(r"[^.!?\n]+\?")

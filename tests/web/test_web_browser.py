@@ -105,7 +105,9 @@ def test_every_view_can_be_used_by_everybody_at_every_width(year, inside, width)
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
     page = inside.page
     page.set_viewport_size({"width": width, "height": SIZES[width]})
-    assert page.locator("a", has_text="everything").bounding_box()["y"] < 400, "projects are at hand, not below all days"
+    assert page.locator("a", has_text="everything").bounding_box()["y"] < 400, (
+        "projects are at hand, not below all days"
+    )
     for path in addresses(year):
         page.goto(inside.base + path)
         page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")

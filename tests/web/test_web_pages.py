@@ -150,8 +150,8 @@ def test_the_pages_of_a_session_hold_each_turn_once(samples):
                 assert [shown.hit for shown in page.turns if shown.focus] == [turn.hit]
 
 
-def test_a_page_after_the_last_is_the_last(samples):
-    remember(samples, ["the only line"])
+def test_a_page_after_the_last_is_the_last(home):
+    remember(home, ["the only line"])
     assert "the only line" in Client().get(f"/session/{SESSION}?from=9999999").text
 
 

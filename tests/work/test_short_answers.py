@@ -11,7 +11,9 @@ from crystal.work.short_answers import in_words
 from tests.support.store_factory import NOW, add_turn
 from tests.support.work_sessions import did
 
-LIST = "Earlier: 3. nothing\n\n1. A queue\n2. **A lock file** (slow)\n3) Write the sums in the `nightly` job\n\nWhich one?"
+LIST = (
+    "Earlier: 3. nothing\n\n1. A queue\n2. **A lock file** (slow)\n3) Write the sums in the `nightly` job\n\nWhich one?"
+)
 LETTERS = "**Option A: Keep it**\n\n- (b) Drop it\n\n### C. Move it\n\nShall I move it? I can also wait."
 
 

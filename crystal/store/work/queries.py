@@ -336,11 +336,11 @@ _BEFORE = (
 
 def _in_words(store: Store, answers: Mapping[int, str]) -> dict[int, str]:
     """Return the short answers of a user, by turn, with what they stand for."""
-    before = dict(
+    before: dict[int, int | None] = dict(
         store.rows(f"SELECT t.id, {_BEFORE.format('assistant', 'NULL')} FROM turns t WHERE t.id IN {GIVEN}", (answers,))
     )
     said = turn_texts(store, filter(None, before.values()))
-    return {turn: in_words(text, said.get(before[turn], (0, ""))[1])[:MAX_SAID] for turn, text in answers.items()}
+    return {turn: in_words(text, said.get(before[turn] or 0, (0, ""))[1])[:MAX_SAID] for turn, text in answers.items()}
 
 
 def calls(store: Store, turns: Collection[int], memory: Memory) -> dict[int, RecordedCall]:
