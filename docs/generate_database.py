@@ -87,7 +87,7 @@ WORDS = {
     "index_parts": "The files of the derived index.",
     "index_log": "Chunks that are not in these files yet, or no longer as they are there.",
 }
-"""What each table is for. A table that is not here stops the generator."""
+"""What each table is for; the generator names a table that is not here."""
 
 MEANINGS = {
     ("sessions", "session_id"): "the agent's id of the session",
@@ -139,6 +139,8 @@ def render() -> str:
 
 
 def _table(name: str, body: str) -> str:
+    if name not in WORDS:
+        raise SystemExit(f"say in WORDS of docs/generate_database.py what the table {name} is for")
     words = [f"## {name}\n", WORDS[name], ""]
     rows: list[list[str]] = []
     constraints: list[str] = []

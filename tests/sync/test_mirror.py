@@ -9,7 +9,7 @@ from crystal.store.capture.privacy import add_private_lines, is_private_line
 from crystal.store.sync import mirror
 from crystal.sync.mirror import upkeep
 from tests.support.embedding_store import Dice
-from tests.support.mirror_world import assert_equal, bytes_of, drop, embed, world
+from tests.support.mirror_world import COMPARED, assert_equal, bytes_of, drop, embed, rows_of, world
 from tests.support.ranked_by import search
 from tests.support.store_factory import NOW, Meaning, add_turn, embed_all
 
@@ -31,6 +31,10 @@ def test_everything_travels_and_the_answers_are_homes(world):
     )
     with world.store.transaction():
         add_private_lines(world.store, ["secret-uuid", "1e5"])
+        world.store.insert("learned_from", "id, memory, line, session, kind, confidence, at",
+                           1, "mem-0123456789ab", "u000001", "s1", "fact", 0.5, NOW)  # fmt: skip
+    rows = rows_of(world.store)
+    assert not [table for table in COMPARED if not rows[table]], "a new kind of KINDS needs a row here"
     assert world.both(device).is_whole
     assert_equal(world, device)
     with Store.open_existing(device.path) as there:

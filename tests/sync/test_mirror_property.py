@@ -148,6 +148,15 @@ class Mirrors(RuleBasedStateMachine):
                     (ident, f"mem-{ident:012x}", f"fact {self.dice.random()}", key),
                 )
 
+    @rule(number=st.integers(0, 3), act=st.sampled_from(["put", "delete"]))
+    def learn(self, number: int, act: str) -> None:
+        store, line = self.world.store, f"{number}e1"
+        with store.transaction():
+            store.execute("DELETE FROM learned_from WHERE line = ?", (line,))
+            if act == "put":
+                store.insert("learned_from", "memory, line, session, kind, confidence, at", "mem-1", line, "s1", "fact",
+                             self.dice.random(), NOW)  # fmt: skip
+
     @rule(number=st.integers(0, 5))
     def keep_private(self, number: int) -> None:
         with self.world.store.transaction():

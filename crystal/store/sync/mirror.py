@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 
 from crystal.store.connection import Store, columns_of
-from crystal.store.sync.mirror_content import VectorSpace
+from crystal.store.sync.mirror_content import KINDS, VectorSpace
 
 LOST, FORGOTTEN = 1, 2
 """Reasons why an object is stale: the relay has lost it, or it holds content that was deleted since."""
@@ -68,22 +68,13 @@ def begin(store: Store, random: Random, now: int) -> Published:
         if home(store) is None:
             store.insert("mirror_home", "id, stream", 1, random(16))
             store.insert("mirror_keys", "link, made_at", random(32), now)
-            for sql in _EVERYTHING:
-                store.execute(sql)
+            for name, kind in KINDS.items():
+                if kind.first is not None:
+                    rows = f"SELECT ?, {kind.key}, 0 FROM {kind.table} t WHERE {kind.first}"
+                    store.execute(f"INSERT OR IGNORE INTO mirror_rows {rows}", (name,))
     begun = home(store)
     assert begun is not None
     return begun
-
-
-_EVERYTHING = (
-    "INSERT OR IGNORE INTO mirror_rows SELECT 'project', id, 0 FROM projects",
-    "INSERT OR IGNORE INTO mirror_rows SELECT 'session', id, 0 FROM sessions",
-    "INSERT OR IGNORE INTO mirror_rows SELECT 'memory', id, 0 FROM memories",
-    "INSERT OR IGNORE INTO mirror_rows SELECT 'private', uuid, 0 FROM private_lines",
-    "INSERT OR IGNORE INTO mirror_rows SELECT 'copy', session || ':' || turn, 0 FROM turn_copies",
-    "INSERT OR IGNORE INTO mirror_rows SELECT 'turn', id, 0 FROM turns",
-    "INSERT OR IGNORE INTO mirror_rows SELECT 'text', id, 0 FROM chunks WHERE source <> 'file'",
-)
 
 
 def next_number(store: Store) -> int:

@@ -164,7 +164,7 @@ def _delete(store: Store, kind: str, keys: Sequence[Any]) -> None:
         delete_chunks(store, keys)
     else:
         table = KINDS[kind].table
-        condition = KINDS[kind].key.replace("t.", f"{table}.").replace("r.key", "?1")
+        condition = KINDS[kind].condition.replace("t.", f"{table}.").replace("r.key", "?1")
         store.execute_many(f"DELETE FROM {table} WHERE {condition}", [(key,) for key in keys])
 
 

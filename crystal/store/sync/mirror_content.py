@@ -20,15 +20,24 @@ class RowKind:
         table: Their table; ``t`` in SQL.
         columns: The columns that are sent; the first is NULL in no row.
         size: SQL for the approximate bytes of a row.
-        key: SQL condition for the row of a note ``r`` in ``mirror_rows``.
+        key: SQL for the key of a row in ``mirror_rows``.
+        of_key: SQL condition for the row of a note ``r``, where ``key = r.key`` would use no index.
         has_words: If such a row is deleted, objects with it are made again without it.
+        first: SQL condition for the rows that are published when publishing begins; None if another kind has them.
     """
 
     table: str
     columns: tuple[str, ...]
     size: str
-    key: str = "t.id = r.key"
+    key: str = "t.id"
+    of_key: str = ""
     has_words: bool = False
+    first: str | None = "TRUE"
+
+    @property
+    def condition(self) -> str:
+        """Return the SQL condition for the row of a note ``r``."""
+        return self.of_key or f"{self.key} = r.key"
 
 
 _SESSION = (
@@ -37,8 +46,9 @@ _SESSION = (
 )
 _TURN = "id uuid part session offset role tool subagent ts project branch message_id model full_length"
 _CHUNK = "id source role session project agent device branch subagent ts memory"
+_TEXT = f"{_CHUNK} turn start text"
 _MEMORY = "id uid text category key project status source agent device session created_at updated_at"
-_COPY_KEY = "t.session = CAST(r.key AS INTEGER) AND t.turn = CAST(substr(r.key, instr(r.key, ':') + 1) AS INTEGER)"
+_OF_COPY_KEY = "t.session = CAST(r.key AS INTEGER) AND t.turn = CAST(substr(r.key, instr(r.key, ':') + 1) AS INTEGER)"
 
 KINDS: dict[str, RowKind] = {
     "project": RowKind("projects", ("id", "cwd", "git_root", "remote", "name"), "octet_length(t.cwd) * 2"),
@@ -47,12 +57,12 @@ KINDS: dict[str, RowKind] = {
     ),
     "memory": RowKind("memories", tuple(_MEMORY.split()), "octet_length(t.text)", has_words=True),
     "learned": RowKind("learned_from", ("id", "memory", "line", "session", "kind", "confidence", "at"), "120"),
-    "private": RowKind("private_lines", ("uuid",), "octet_length(t.uuid)", "t.uuid = r.key"),
+    "private": RowKind("private_lines", ("uuid",), "octet_length(t.uuid)", "t.uuid"),
     "turn": RowKind("turns", tuple(_TURN.split()), "140"),
-    "text": RowKind("chunks", (*_CHUNK.split(), "turn", "start", "text"), "octet_length(t.text)", has_words=True),
-    "chunk": RowKind("chunks", tuple(_CHUNK.split()), "0"),
-    "vector": RowKind("chunks", ("id",), "0", has_words=True),
-    "copy": RowKind("turn_copies", ("session", "turn"), "0", _COPY_KEY),
+    "text": RowKind("chunks", tuple(_TEXT.split()), "octet_length(t.text)", has_words=True, first="source <> 'file'"),
+    "chunk": RowKind("chunks", tuple(_CHUNK.split()), "0", first=None),
+    "vector": RowKind("chunks", ("id",), "0", has_words=True, first=None),
+    "copy": RowKind("turn_copies", ("session", "turn"), "0", "t.session || ':' || t.turn", _OF_COPY_KEY),
 }
 """Row kinds by the kind of the notes in ``mirror_rows``, in the order in which they are published.
 

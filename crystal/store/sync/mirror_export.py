@@ -67,7 +67,7 @@ def _take_notes(store: Store, position: int, budget: int, vector_bytes: int) -> 
         extra = ROW_BYTES + (vector_bytes if name in ("text", "vector") else 0)
         rows = store.rows(
             f"SELECT r.key, t.{kind.columns[0]} IS NULL, coalesce({kind.size}, 0) FROM mirror_rows r"
-            f" LEFT JOIN {kind.table} t ON {kind.key} WHERE r.kind = ? AND r.position = 0 ORDER BY r.key LIMIT ?",
+            f" LEFT JOIN {kind.table} t ON {kind.condition} WHERE r.kind = ? AND r.position = 0 ORDER BY r.key LIMIT ?",
             (name, NOTES),
         )
         taken = []
@@ -105,7 +105,7 @@ def export(store: Store, run: Sequence[Listed]) -> ObjectRows:
     with store.reading():
         for name, kind in KINDS.items():
             columns = ", ".join(f"t.{column}" for column in kind.columns)
-            rows = _noted(store, run, f"r.key, {columns}", f"LEFT JOIN {kind.table} t ON {kind.key}", (name,))
+            rows = _noted(store, run, f"r.key, {columns}", f"LEFT JOIN {kind.table} t ON {kind.condition}", (name,))
             found: list[Row] = [row[1:] for row in rows if row[1] is not None]
             if found and name != "vector":
                 content.rows[name] = found
