@@ -159,3 +159,7 @@ class TokenChecker:
         for one in self.grants():
             found = one if hmac.compare_digest(one.hashed, given) else found
         return found if found is not None and found.is_valid(now) else None
+
+    def is_current(self, grant: Grant, now: int) -> bool:
+        """Return whether a grant is still in the list and has not expired."""
+        return grant in self.grants() and grant.is_valid(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import socket
 import ssl
@@ -17,6 +18,8 @@ from crystal.errors import UnavailableError, UsageError
 LOOPBACK = "127.0.0.1"
 MAX_PORT = 65_535
 MAX_CONNECTIONS = 1_000
+MAX_FROM_ONE = MAX_CONNECTIONS // 4
+"""Maximum connections of one address, IPv6 by /64, so that one cannot take all."""
 KEEP_SECONDS = 75
 """Longer than proxies keep an idle connection: they must not send a request while it is closed."""
 HEAD_SECONDS = 20.0
@@ -25,13 +28,20 @@ HEAD_SECONDS = 20.0
 class HeadLimitProtocol(H11Protocol):
     """One connection: a request's head is limited to 64 KiB and some seconds, so that nobody can block a connection.
 
+    An address with too many connections gets no more; a proxy has those of all its clients.
+
     h11 and not httptools, which accepts a head without end, in time that grows with the square of its size.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timeout for a head."""
+        """Start the timeout for a head, or refuse the connection."""
         super().connection_made(transport)
         self._look_again()
+        self.network = network_of(self.client[0] if self.client else "")
+        if self.config.proxy_headers and self.network == LOOPBACK:
+            return
+        if sum(getattr(one, "network", "") == self.network for one in self.connections) > MAX_FROM_ONE:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timeout."""
@@ -48,6 +58,15 @@ class HeadLimitProtocol(H11Protocol):
         if self.cycle is last and getattr(last, "response_complete", True):
             self.transport.abort() if self.transport.is_closing() else self.transport.close()
         self._look_again()
+
+
+def network_of(address: str) -> str:
+    """Return an address; of one of IPv6 its /64, because each client has all of it."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(found) if found.version == 4 else str(ipaddress.ip_network((found, 64), strict=False))
 
 
 def listen(port: int | None, usual: int, command: str, host: str = LOOPBACK) -> socket.socket:

@@ -8,6 +8,7 @@ import os
 import stat
 import threading
 import time
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ MODERN = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}
     ({"host": "memory.example", "origin": BASE}, 403),
     ({"authorization": ""}, 401), ({"authorization": "Bearer"}, 401), ({"authorization": "Bearer x"}, 401),
     ({"authorization": "Basic cGhvbmU6cGhvbmU="}, 401), ({"authorization": "Bearer constructor"}, 401),
-    ({"content-type": "text/plain"}, 415), ({"content-type": ""}, 415),
+    ({"transfer-encoding": "chunked", "content-length": "9"}, 400), ({"content-type": "text/plain"}, 415), ({"content-type": ""}, 415),
 ])  # fmt: skip
 def test_the_gate(remote: Remote, headers: dict[str, str], status: int) -> None:
     answer = remote.rpc("tools/list", headers=headers)
@@ -87,6 +88,35 @@ def test_a_token_ends_when_it_is_revoked_and_when_it_expires(remote: Remote, mon
     assert crystal("access", "revoke", "phone").code == 1
     monkeypatch.setattr(time, "time_ns", lambda: soon * 1_000_000)
     assert short.rpc("tools/list").status_code == 401
+
+
+@each_row("path", ["/mcp", "/remember"])
+def test_a_token_that_ends_while_its_request_arrives_changes_nothing(
+    told: Store, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    said = {"text": "the shop is blue"}
+    call = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "crystal_remember", "arguments": said},
+    }
+    body = json.dumps(call if path == "/mcp" else said).encode()
+    soon, count = time.time_ns() // 1_000_000 + 60_000, told.value("SELECT count(*) FROM memories")
+    ends = {"revoked": lambda: revoke_grant(default_paths().access, "revoked"),
+            "expired": lambda: monkeypatch.setattr(time, "time_ns", lambda: soon * 1_000_000)}  # fmt: skip
+    for label, end in ends.items():
+        token = token_for(label, expires_at=soon)
+
+        def slowly(end: Callable[[], object] = end) -> Iterator[bytes]:
+            yield body[:9]
+            end()
+            yield body[9:]
+
+        answer = Remote(token).post(path, content=slowly(), headers={"content-type": "application/json"})
+        assert answer.status_code == 401
+        assert "invalid_token" in answer.headers["www-authenticate"]
+    assert told.value("SELECT count(*) FROM memories") == count
 
 
 def test_a_damaged_list_lets_nobody_in(remote: Remote) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
 import ssl
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +22,7 @@ import trustme
 from crystal.app.context import default_paths
 from crystal.credentials.access_log import AccessLog
 from crystal.mcp.catalog import CONNECTOR, TOOLS
+from crystal.serving.listening import MAX_CONNECTIONS
 from tests.support.browser import ARGUMENTS, find_browser
 from tests.support.command import crystal
 from tests.support.mcp_client import INITIALIZE
@@ -201,3 +204,13 @@ def test_it_ends_at_once_although_clients_are_connected(memory: Path) -> None:
         assert time.monotonic() - begun < 5
         for one in (*idle, half):
             one.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+def test_one_address_cannot_take_all_connections(memory: Path) -> None:
+    token = token_for("phone")
+    with serving() as (url, _), contextlib.ExitStack() as held:
+        for _ in range(MAX_CONNECTIONS + 5):
+            idle = socket.create_connection(("127.0.0.1", port_of(url)), source_address=("127.0.0.2", 0))
+            held.callback(idle.close)
+        assert asked(url, token, "ping")["result"] == {}

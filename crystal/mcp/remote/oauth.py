@@ -15,8 +15,9 @@ import re
 import secrets
 import time
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
+from mcp.server.auth.handlers.authorize import AuthorizationHandler
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
@@ -41,16 +42,19 @@ from crystal.credentials.access_requests import SECONDS, AccessRequest, RequestL
 from crystal.mcp.remote.token_guard import METADATA
 from crystal.serving.request_checks import LOCAL_NAMES, is_same
 
-CONSENT = "/consent"
+CONSENT, AUTHORIZE = "/consent", "/authorize"
 MAX_CLIENT, MAX_NAME, MAX_WAITING = 3_000, 60, 100
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636, section 4.2: a SHA-256 in base64url, without padding
-PATHS = ("/.well-known/oauth-authorization-server", METADATA, "/authorize", "/token", "/register", CONSENT)
+PATHS = ("/.well-known/oauth-authorization-server", METADATA, AUTHORIZE, "/token", "/register", CONSENT)
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="refresh" content="3"><title>crystal</title><h1>{name} wants to use your memory</h1>
 <p>It will get its token at <b>{host}</b>. It asks to: {scopes}.</p>
 <p>To allow it to read, run this on the machine that has the memory; to allow more, add --scope:</p>
 <pre>crystal access approve {code}</pre>
 <p>To refuse, close this page. After you approve, it continues by itself.</p></html>"""
+REFUSED = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>crystal</title><p>This sign-in cannot begin: {error}. A program at <b>{host}</b> asked for it.</p>
+<p>If you know that program, <a href="{link}">tell it about the error</a>; else close this page.</p></html>"""
 
 
 @dataclass(slots=True)
@@ -101,8 +105,10 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         """Return the routes of the authorization server and of its metadata."""
         issuer, resource = AnyHttpUrl(self._url), AnyHttpUrl(f"{self._url}/mcp")
         scopes = ClientRegistrationOptions(enabled=True, valid_scopes=[*SCOPES], default_scopes=["read"])
+        made = create_auth_routes(self, issuer, client_registration_options=scopes)
         return [
-            *create_auth_routes(self, issuer, client_registration_options=scopes),
+            *(one for one in made if one.path != AUTHORIZE),
+            Route(AUTHORIZE, self._authorize, methods=["GET", "POST"]),
             *create_protected_resource_routes(resource, [issuer], [*SCOPES], "crystal"),
             Route(CONSENT, self._consent),
         ]
@@ -155,6 +161,18 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         kept = [one for one in self._waiting.values() if not one.is_over][-MAX_WAITING:]
         self._waiting = {one.ident: one for one in (*kept, waiting)}
         return f"{self._url}{CONSENT}?id={waiting.ident}"
+
+    async def _authorize(self, request: Request) -> Response:
+        """Begin a sign-in. An error is a page with a link to the client: anybody may register one."""
+        answer = await AuthorizationHandler(self).handle(request)
+        back = answer.headers.get("location", "")
+        if not back or back.startswith(f"{self._url}{CONSENT}?"):
+            return answer
+        parts = urlsplit(back)
+        error, host, link = (
+            html.escape(one) for one in (dict(parse_qsl(parts.query)).get("error", ""), parts.netloc, back)
+        )
+        return HTMLResponse(REFUSED.format(error=error, host=host, link=link), 400)
 
     async def _consent(self, request: Request) -> Response:
         """Show the code until the user has approved it, then redirect to the client."""

@@ -16,6 +16,7 @@ from crystal import __version__
 from crystal.mcp.catalog import CONNECTOR, REMEMBERING
 from crystal.mcp.protocol import BUSY, FORBIDDEN, McpError, RpcMessage
 from crystal.mcp.remote.http_transport import DEFAULT_VERSION, MAX_BODY, Transport, challenge
+from crystal.mcp.remote.token_guard import UNKNOWN
 from crystal.mcp.tool import Schema, Tool
 from crystal.serving.request_checks import read_body
 
@@ -111,9 +112,10 @@ def _posted(transport: Transport, tool: Tool) -> Callable[[Request], Awaitable[R
 
 
 async def refuse(_: Request, error: Exception) -> Response:
-    """Answer a request for an unknown address or with a wrong method, as JSON."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    return JSONResponse({"error": f"there is no such {'method' if status == 405 else 'address'} here"}, status)
+    """Answer a request for an unknown address, with a wrong method, or whose token ended, as JSON."""
+    status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
+    known = {401: UNKNOWN, 405: "there is no such method here"}
+    return JSONResponse({"error": known.get(status, "there is no such address here")}, status, headers)
 
 
 async def _fetch(transport: Transport, request: Request) -> Response:

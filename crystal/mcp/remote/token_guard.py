@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -33,6 +34,8 @@ METADATA = "/.well-known/oauth-protected-resource/mcp"
 PUBLIC_PATHS = ("/openapi.json",)
 """Paths that need no token; they contain nothing from the memory."""
 MAX_FORM = 1 << 16
+UNKNOWN, CHALLENGE = "this needs a valid token", 'Bearer realm="crystal"'
+INVALID = ', error="invalid_token", error_description="unknown, expired or revoked"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +78,36 @@ class TokenGuard:
             body = await read_body(receive, MAX_FORM)
             answer = _refused(413, "this is too long, or took too long", "send less") if body is None else None
 
-            async def receive() -> Message:
+            async def receive_read() -> Message:
                 return {"type": "http.request", "body": body, "more_body": False}
 
-        await (answer or self._app)(scope, receive, send)
+            await (answer or self._app)(scope, receive_read, send)
+            return
+
+        async def receive_checked() -> Message:
+            """Receive a part of the body; its token may end while the parts arrive."""
+            message = await receive()
+            if not message.get("more_body") and self._is_over(scope.get("state", {}).get("grant")):
+                raise HTTPException(401, UNKNOWN, {"www-authenticate": f"{CHALLENGE}{INVALID}"})
+            return message
+
+        await (answer or self._app)(scope, receive_checked, send)
+
+    def _is_over(self, grant: Grant | None) -> bool:
+        """Return whether a grant was revoked or expired since the request began."""
+        try:
+            return grant is not None and not self._tokens.is_current(grant, time.time_ns() // 1_000_000)
+        except CrystalError:
+            return True
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the answer to a refused request; None if the request is accepted."""
         host, address = ", ".join(headers.getlist("host")), _address_of(scope)
         if name_of_host(host) not in self._names:
             return _refused(421, "this server does not serve that name", "name it with --url when you start the server")
+        if "transfer-encoding" in headers and "content-length" in headers:  # a proxy may take the other one as valid
+            closing = {"connection": "close"}
+            return _refused(400, "the request has two lengths", "send either a length or chunks", closing)
         if headers.get("origin") not in (None, f"http://{host}", f"https://{host}"):
             return _refused(403, "another page sent this", "only programs may ask, not pages of a browser")
         if wait := self._rates.address.wait(address):
@@ -119,11 +142,11 @@ class TokenGuard:
         if given:
             self._rates.wrong.count(address)
         self._note(None, address, "refused")
-        wrong = ', error="invalid_token", error_description="unknown, expired or revoked"' if given else ""
+        wrong = INVALID if given else ""
         how = f', resource_metadata="{self._url}{METADATA}"' if self._sign_in else ""
         return _refused(
-            401, "this needs a valid token", "the user makes one: crystal access make --label NAME",
-            {"www-authenticate": f'Bearer realm="crystal"{wrong}{how}'},
+            401, UNKNOWN, "the user makes one: crystal access make --label NAME",
+            {"www-authenticate": f"{CHALLENGE}{wrong}{how}"},
         )  # fmt: skip
 
     def _limited(self, wait: float, grant: Grant | None, address: str) -> Response:
