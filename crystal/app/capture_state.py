@@ -15,7 +15,7 @@ from crystal.capture import finder, spool
 from crystal.capture.lock import CAPTURE_LOCK, ENRICH_LOCK, lock_holder, lock_problem
 from crystal.capture.off_files import off_periods
 from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, HookFacts, assess_capture
-from crystal.config.file_access import way_in
+from crystal.config.file_access import owner_in_the_way, way_in
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.config.paths import Places
 from crystal.config.register import left_out_folders
@@ -71,7 +71,7 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         off_since=_off_since(places, store),
         last_capture=None if store is None else stats.last_capture(store),
         free_bytes=_free_bytes(places.data_dir),
-        not_writable=_not_writable(places),
+        not_writable=_not_writable(config),
         unusable_lock=unusable_lock(places.data_dir / CAPTURE_LOCK),
         unusable_enrich_lock=unusable_lock(places.data_dir / ENRICH_LOCK),
         read_only_disk=_is_read_only(places.data_dir),
@@ -158,11 +158,16 @@ def _free_bytes(folder: Path) -> int | None:
         return None
 
 
-def _not_writable(places: Places) -> tuple[Path, str] | None:
-    """Return the data folder or the database if it is there and cannot be written, and the next step."""
-    for path in (places.data_dir, places.db):
-        if os.path.exists(path) and not os.access(path, os.W_OK):  # noqa: PTH110 - never raises
-            return path, way_in(path) or "mount its disk so that it can be written"
+def _not_writable(config: Config) -> tuple[str, str] | None:
+    """Return which of the data folder, the database and the archive cannot be written, and the next step."""
+    places = config.places
+    archive = places.agent_folder(config.agent_id) / "transcripts"
+    # In a folder without access, os.path returns False where Path raises.
+    existing = (one for one in (archive, *archive.parents) if os.path.exists(one))  # noqa: PTH110
+    for path in (places.data_dir, places.db, next(existing)):
+        if os.path.exists(path) and not os.access(path, os.W_OK):  # noqa: PTH110
+            words = f"{path} cannot be written{owner_in_the_way(path)}"
+            return words, way_in(path) or "mount its disk so that it can be written"
     return None
 
 

@@ -17,12 +17,12 @@ from crystal.app.context import damage_explained, this_config
 from crystal.app.memory_checks import HOOK_REASONS, Check, check_memory
 from crystal.app.open_store import describe_link, links_to
 from crystal.app.watcher import NOT_WATCHING, describe_watcher, watcher_state
-from crystal.config.file_access import way_in
+from crystal.config.file_access import owner_in_the_way, way_in
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.packages import install_command
 from crystal.config.paths import refused
 from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
-from crystal.config.register import left_out_folders
+from crystal.config.register import left_out_folders, registered_agents
 from crystal.config.table import Config
 from crystal.credentials.api_keys import asked_providers, key_for, variables_of
 from crystal.errors import CrystalError
@@ -97,7 +97,9 @@ def _places(config: Config) -> Iterator[Check]:
     for folder in dict.fromkeys((places.ldm_home, places.data_dir)):
         if os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK):  # noqa: PTH112 - never raises
             fix = way_in(folder) or "mount its disk so that it can be written"
-            yield Check("places", "failure", f"nothing is kept: {folder} cannot be written", fix)
+            words = f"nothing is kept: {folder} cannot be written{owner_in_the_way(folder)}"
+            yield Check("places", "failure", words, fix)
+    registered_agents(places)  # raises if the register cannot be read, as ``crystal init`` would
     problems = (unusable_lock(path) for path in sorted(places.data_dir.glob("*.lock")))
     yield from (Check("places", "failure", *one) for one in problems if one is not None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from crystal.app import status
@@ -14,6 +15,7 @@ from crystal.app.model_texts import count_kept_here
 from crystal.app.open_store import archive_names
 from crystal.app.transcript_formats import describe_formats
 from crystal.capture.refused_files import FIXES
+from crystal.config.file_access import owner_in_the_way, way_in
 from crystal.config.harnesses import HARNESSES
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind
 from crystal.errors import CrystalError
@@ -129,8 +131,14 @@ def _archive(machine: Machine) -> Iterator[Check]:
         if one.origin.harness not in HARNESSES and one.origin.device == machine.config.device:
             words = f"crystal knows no agent {one.origin.harness!r}, whose session {one.origin.session_id} is"
             yield Check("archive", "failure", words, "crystal verify --repair")
+    files = sorted(archive_names(machine.places))
+    shut = [Path(one) for one in files if not os.access(one, os.R_OK | os.W_OK)]
+    if shut:
+        more = f", and {len(shut) - 1:,} others" if shut[1:] else ""
+        words = f"{shut[0]} cannot be read and written{owner_in_the_way(shut[0])}{more}: its session is not captured"
+        yield Check("archive", "failure", words, way_in(shut[0]))
     named = {f"{machine.places.ldm_home}{os.sep}{one.archive}" for one in states if one.archive is not None}
-    if wrong := sorted(named ^ set(archive_names(machine.places))):
+    if wrong := sorted(named ^ set(files)):
         words = f"the database and the archive name different files ({len(wrong)}), such as {wrong[0]}"
         yield Check("archive", "failure", words, "crystal verify --repair")
 

@@ -66,10 +66,9 @@ class Tally:
 
     def fail(self, path: Path, error: Exception) -> None:
         """Note a file or folder that could not be read."""
-        reason = error.message if isinstance(error, CrystalError) else str(error)
-        if isinstance(error, OSError) and error.strerror:
-            reason = error.strerror.lower()
-        self.problems = {**(self.problems or {}), str(path): reason.removeprefix(f"{path}").lstrip(": ")}
+        from crystal.capture.refused_files import reason_of  # noqa: PLC0415 - most turns meet no such file
+
+        self.problems = {**(self.problems or {}), str(path): reason_of(path, error)}
 
 
 class WholeFiles(NamedTuple):

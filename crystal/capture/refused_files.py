@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from crystal.capture.safe_open import REFUSED
+from crystal.errors import CrystalError, UnavailableError
 from crystal.store import Store, problems
 from crystal.store.capture import ledger
 
@@ -17,6 +19,15 @@ FIXES = {
     SWEEP: "mend it, or make it readable (chmod u+r); crystal then reads it by itself",
 }
 """The next step for each problem that ``crystal sync`` does not solve."""
+
+
+def reason_of(path: Path, error: Exception) -> str:
+    """Return why a file could not be captured, with the next step if the archive refuses it."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    reason = error.message if isinstance(error, CrystalError) else str(error)
+    fix = f" (fix: {error.hint})" if type(error) is UnavailableError else ""
+    return reason.removeprefix(f"{path}").lstrip(": ") + fix
 
 
 def record_refused(store: Store, device: str, refused: Mapping[str, str], now: int) -> None:

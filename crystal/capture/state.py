@@ -77,7 +77,7 @@ class CaptureFacts:
         off_since: Since when capture is switched off.
         last_capture: When something was captured last.
         free_bytes: Free bytes on the disk of ``data_dir``.
-        not_writable: What should be writable and is not, ``data_dir`` or the database in it, and the next step.
+        not_writable: What should be writable and is not, in words, and the next step.
         unusable_lock: Why the capture lock cannot be used, and the next step, if it cannot.
         unusable_enrich_lock: The same of the lock of what follows capture.
         read_only_disk: Whether that disk is mounted for reading only.
@@ -97,7 +97,7 @@ class CaptureFacts:
     off_since: int | None = None
     last_capture: int | None = None
     free_bytes: int | None = None
-    not_writable: tuple[Path, str] | None = None
+    not_writable: tuple[str, str] | None = None
     unusable_lock: tuple[str, str] | None = None
     unusable_enrich_lock: tuple[str, str] | None = None
     read_only_disk: bool = False
@@ -165,8 +165,7 @@ def _store_reasons(facts: CaptureFacts) -> Iterator[Reason]:
     if facts.read_only_disk:
         yield Reason("not writable", f"the disk of {facts.data_dir} is read-only", "mount it so that it can be written")
     elif facts.not_writable is not None:
-        path, fix = facts.not_writable
-        yield Reason("not writable", f"{path} cannot be written", fix)
+        yield Reason("not writable", *facts.not_writable)
     for code, problem in (("database", facts.store_problem), ("lock", facts.unusable_lock)):
         if problem is not None:
             yield Reason(code, *problem)

@@ -32,20 +32,23 @@ def status(as_json: AsJson = False) -> None:
     from crystal.app.context import damage_explained
     from crystal.app.status import gather
 
-    state, now = capture_state(this_config()), now_ms()
-    line = state_line(state, now, sys.stdout)
+    now = now_ms()
+    try:
+        state = capture_state(this_config())
+    except CrystalError as error:  # the worker needs the settings, too
+        if _say_failure(error, _stopped_by("settings", error), now, as_json=as_json):
+            raise typer.Exit(error.exit_code) from error
+        raise
     try:
         with damage_explained(), open_reader() as machine:
             found = gather(machine, state)
     except CrystalError as error:
         if isinstance(error, DamagedError) and all(one.code != "database" for one in state.reasons):
-            why = Reason("database", error.message, (error.hint or "crystal doctor").removeprefix("run: "))
-            state = replace(state, condition=Condition.NOT_CAPTURING, reasons=(why, *state.reasons))
-            line = state_line(state, now, sys.stdout)
-        if _say_failure(error, state, line, as_json=as_json):
+            state = _stopped_by("database", error, state)
+        if _say_failure(error, state, now, as_json=as_json):
             raise typer.Exit(error.exit_code) from error
         raise
-    look, lines = look_of(sys.stdout), [line]
+    look, lines = look_of(sys.stdout), [state_line(state, now, sys.stdout)]
     for name, words in _lines(found, lambda ms: "never" if ms is None else ago(ms, now)):
         lines += item(f"{name:<12} ", words, look, style=look.dim)
     answer(record(found, STATUS_TIMES), lines, as_json=as_json)
@@ -53,7 +56,14 @@ def status(as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def _say_failure(error: CrystalError, state: CaptureState, line: str, *, as_json: bool) -> bool:
+def _stopped_by(code: str, error: CrystalError, state: CaptureState | None = None) -> CaptureState:
+    """Return a state of capture with an error as its first reason."""
+    state = state or CaptureState(Condition.NOT_CAPTURING)
+    why = Reason(code, error.message, (error.hint or "crystal doctor").removeprefix("run: "))
+    return replace(state, condition=Condition.NOT_CAPTURING, reasons=(why, *state.reasons))
+
+
+def _say_failure(error: CrystalError, state: CaptureState, now: int, *, as_json: bool) -> bool:
     """Print the state also if the memory cannot be read; return False if the caller must report the error."""
     from crystal.app.status import state_as_json
 
@@ -62,8 +72,9 @@ def _say_failure(error: CrystalError, state: CaptureState, line: str, *, as_json
         problem = {"ok": False, "problem": {"message": error.message, "fix": error.hint}} if is_shown else {}
         print_json({"capture": state_as_json(state), **problem})
     elif is_shown:
-        typer.echo(line)
-        say(*item("FAIL  ", one_line(f"memory: {error.message}"), look_of(sys.stdout)))
+        typer.echo(state_line(state, now, sys.stdout))
+        part = "settings" if state.reasons[:1] and state.reasons[0].code == "settings" else "memory"
+        say(*item("FAIL  ", one_line(f"{part}: {error.message}"), look_of(sys.stdout)))
         say(f"      fix: {(error.hint or '').removeprefix('run: ')}")
     return is_shown
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def way_in(path: Path) -> str | None:
-    """Return the command that gives this user access to a path, with the owner if that is another user.
+    """Return the command that gives this user access to a path; see ``owner_in_the_way`` for the reason.
 
     Returns:
         None if neither mode nor owner prevents access, on a read-only disk, and on Windows.
@@ -20,6 +20,18 @@ def way_in(path: Path) -> str | None:
         return None if place is None or os.statvfs(place).f_flag & os.ST_RDONLY else _command(place)
     except OSError:  # deleted meanwhile
         return None
+
+
+def owner_in_the_way(path: Path) -> str:
+    """Return words for the end of a message if a path is refused because another user owns it or a folder above it."""
+    try:
+        place = None if sys.platform == "win32" else _refusing(path)
+        owner = os.geteuid() if place is None else place.stat().st_uid
+    except OSError:  # deleted meanwhile
+        return ""
+    if place is None or owner == os.geteuid():
+        return ""
+    return f" ({'it' if place == path else place} belongs to {_name(owner)})"
 
 
 def _refusing(path: Path) -> Path | None:
@@ -44,8 +56,7 @@ def _command(place: Path) -> str:
         return f"chmod u+rw{'x' if is_folder else ''} {shlex.quote(str(place))}"
     # Usually another user's command (sudo) created it with its contents, or a database with the files beside it.
     quoted = shlex.quote(str(place).removesuffix("-wal").removesuffix("-shm"))
-    what = f"-R {_name(me)} {quoted}" if is_folder else f"{_name(me)} {quoted}*"
-    return f"sudo chown {what} (it belongs to {_name(info.st_uid)})"
+    return f"sudo chown -R {_name(me)} {quoted}" if is_folder else f"sudo chown {_name(me)} {quoted}*"
 
 
 def _name(user: int) -> str:

@@ -58,6 +58,9 @@ PACKAGES = {
 }
 """Distribution by module."""
 
+_BUILT_WITH = {"_ctypes": "libffi", "_ssl": "OpenSSL", "zlib": "zlib"}
+"""Modules of Python itself that it lacks if it was built without a library."""
+
 _COMPILED = {"cryptography": "hazmat/bindings/_rust*.so", "numpy": "_core/_multiarray_umath*", "sqlite_vec": "vec0*"}
 """Slow packages: only their compiled part is loaded."""
 
@@ -68,7 +71,9 @@ def broken_packages(*, deep: bool = False) -> Iterator[NotConfiguredError]:
     Args:
         deep: Load them all, however long that takes.
     """
-    for module in PACKAGES:
+    lacking = [_without(module) for module in _BUILT_WITH if importlib.util.find_spec(module) is None]
+    yield from lacking
+    for module in () if lacking else PACKAGES:  # which fail for the same reason
         try:
             spec = importlib.util.find_spec(module)
             if spec is None:
@@ -104,6 +109,8 @@ def broken_package(error: BaseException) -> NotConfiguredError | None:
     """Return the error for the package whose import failed; None if the error has another cause."""
     seen: BaseException | None = error
     while seen is not None:
+        if isinstance(seen, ImportError) and seen.name in _BUILT_WITH:
+            return _without(seen.name)
         module = _missing(seen) or _raising(seen)
         if module is not None:
             return _broken(module, seen)
@@ -142,6 +149,12 @@ def _broken(module: str, error: BaseException) -> NotConfiguredError:
     else:
         words = f"the package {name} cannot be loaded: {type(error).__name__}: {str(error)[:200]}"
     return NotConfiguredError(words, hint=reinstall_command(name))
+
+
+def _without(module: str) -> NotConfiguredError:
+    library = _BUILT_WITH[module]
+    hint = f"install {library} and its headers, then build this Python again; or install crystal with another Python"
+    return NotConfiguredError(f"{sys.executable} was built without {library} (no module {module})", hint=hint)
 
 
 def answer(words: list[str], broken: NotConfiguredError) -> int:

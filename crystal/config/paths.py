@@ -310,8 +310,9 @@ def refused(error: OSError, path: Path) -> CrystalError:
         return UsageError(message, hint="another file or folder is at that path; move it, or choose another place")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UnavailableError(message, hint="free some disk space, then run the command again")
-    from crystal.config.file_access import way_in  # noqa: PLC0415 - only when something is refused
+    from crystal.config.file_access import owner_in_the_way, way_in  # noqa: PLC0415 - only when something is refused
 
+    message += owner_in_the_way(path)
     return UnavailableError(message, hint=way_in(path) or "check that its disk is present and can be written")
 
 

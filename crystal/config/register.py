@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.config.paths import Places, alone_in, checked_agent_id, make_private_dir, refused, write_private
-from crystal.errors import DamagedError
+from crystal.errors import CrystalError, DamagedError
 
 LEFT_OUT = "left_out"
 
@@ -48,9 +48,9 @@ def register_agent(places: Places, agent: str) -> bool:
 def left_out_folders(places: Places) -> list[str] | None:
     """Return the folders of Claude Code that existed when the user set up only other agents; None if it is set up.
 
-    None also for a malformed register.
+    None also for a register that is malformed or cannot be read.
     """
-    with contextlib.suppress(DamagedError):
+    with contextlib.suppress(CrystalError):
         found = _read_register(places.machine_json).get(LEFT_OUT)
         return found if isinstance(found, list) else None
     return None

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
 from pathlib import Path
 
-from crystal.config.paths import sync_folder, system_errors
-from crystal.errors import DamagedError, StoreFullError, UnavailableError
+from crystal.config.paths import refused, sync_folder, system_errors
+from crystal.errors import DamagedError, StoreFullError
 from crystal.model.named_tuple import NamedTuple
 from crystal.text.lazy_pattern import lazy_pattern
 
@@ -72,7 +72,7 @@ def append(path: Path, recorded_end: int, stretches: Sequence[bytes], written: W
 
     Raises:
         StoreFullError: No space; the file is unchanged.
-        UnavailableError: The file cannot be written.
+        UnavailableError, UsageError: The file cannot be written.
     """
     with _translated(path):
         _replace_link(path)
@@ -117,7 +117,7 @@ def make_durable(written: Written) -> None:
     """Flush files to the disk, each once.
 
     Raises:
-        StoreFullError, UnavailableError: A file cannot be flushed; what was appended to it is removed.
+        StoreFullError, UnavailableError, UsageError: A file cannot be flushed; what was appended to it is removed.
     """
     for path, start in written.items():
         with _translated(path), path.open("r+b", buffering=0) as file:
@@ -173,7 +173,7 @@ def write_anew(path: Path, frames: Iterable[bytes]) -> list[Frame]:
     """Write an archive of these frames durably, replacing any file at ``path``.
 
     Raises:
-        StoreFullError, UnavailableError: It cannot be written; no file is left at ``path``.
+        StoreFullError, UnavailableError, UsageError: It cannot be written; no file is left at ``path``.
     """
     placed: list[Frame] = []
     with _translated(path):
@@ -211,9 +211,7 @@ def _translated(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise StoreFullError(f"{path}: no space left", hint="free some disk space; nothing was lost") from error
-        raise UnavailableError(
-            f"{path}: {error.strerror or error}", hint="check the permissions of the folder"
-        ) from error
+        raise refused(error, path) from error
 
 
 def _left_behind(path: Path, recorded_end: int) -> bytes | None:

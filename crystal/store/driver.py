@@ -107,7 +107,9 @@ def _unavailable_error(error: apsw.Error, path: Path) -> CrystalError:
     folder = upgrade.folder_in_place_of_log(path)
     if folder is not None:
         return StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError])
-    return UnavailableError(f"{path}: {error}", hint=_config("file_access").way_in(path) or HINTS[UnavailableError])
+    access = _config("file_access")
+    words = f"{path}: {error}{access.owner_in_the_way(path)}"
+    return UnavailableError(words, hint=access.way_in(path) or HINTS[UnavailableError])
 
 
 def _config(name: str) -> ModuleType:

@@ -47,6 +47,29 @@ def test_a_broken_package_is_named_with_what_mends_it(kept: Path, tmp_path: Path
             assert "pip install" in done.stdout + done.stderr
 
 
+BUILT_WITHOUT = """
+import sys
+class Lacking:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Lacking())
+"""
+
+
+@each_row(("module", "library"), [("_ssl", "OpenSSL"), ("_ctypes", "libffi"), ("zlib", "zlib")])
+def test_a_python_that_was_built_without_a_library_is_named(
+    kept: Path, tmp_path: Path, module: str, library: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BUILT_WITHOUT.format(module=module))
+    shown = assert_doctor_fails(run, f"was built without {library}", path=tmp_path)
+    assert f"install {library} and its headers" in shown
+    assert "pip install" not in shown
+    for words in (["status"], ["search", "basalt"], ["sync"]):
+        done = run(*words, path=tmp_path)
+        assert done.returncode in (0, 3), (words, done)
+
+
 def test_a_search_that_fails_without_typer_names_it(kept: Path, tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('No module named typer', name='typer')\n")
     done = run("search", "", path=tmp_path)
