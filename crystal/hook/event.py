@@ -161,8 +161,8 @@ def make_note(payload: dict[str, object], env: dict[str, str], now: int, asked: 
         "cwd": _path(payload.get("cwd")),
         "source": _word(payload.get("source")),
         "reason": _word(payload.get("reason")),
-        "size": _attempt(_size, transcript, env) if transcript else None,
-        "agent_size": _attempt(_size, agent_transcript, env) if agent_transcript else None,
+        "size": _size_soon(transcript, env),
+        "agent_size": _size_soon(agent_transcript, env),
         "private": truthy(env.get("CRYSTAL_PRIVATE")),
         "awaited": _awaited(payload.get("last_assistant_message")),
     }
@@ -295,8 +295,13 @@ def _path(value: object) -> str | None:
     return None
 
 
+def _size_soon(path: str | None, env: dict[str, str]) -> int | None:
+    """Return a size, or None if it is unknown in time: on a mount whose server is gone no call returns."""
+    return _attempt(lambda: _import_beside("launch").in_time(_size, path, env)) if path else None
+
+
 def _size(path: str, env: dict[str, str]) -> int | None:
-    """Return the size in bytes of a regular file in the client's folder; reading any other could block forever."""
+    """Return the size in bytes of a regular file in the client's folder."""
     claude = os.path.join(_place(env, "CLAUDE_CONFIG_DIR") or _absolute("~/.claude"), "projects")
     root = _place(env, TRANSCRIPTS) or claude
     whole = os.path.normpath(os.path.expanduser(path))

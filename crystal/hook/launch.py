@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+DEADLINE_SECONDS = 1.0
+"""The user waits for the hook, and the note is as good without a size."""
+
+
 class _Silent:
     """Ignore any error, like ``contextlib.suppress``, whose import would cost start-up time."""
 
@@ -19,6 +23,24 @@ class _Silent:
 
     def __exit__(self, kind: "type[BaseException] | None", *_: object) -> bool:
         return kind is not None and issubclass(kind, Exception)
+
+
+def in_time(step: "Callable[..., object]", *values: object) -> object:
+    """Return a step's result; None if it fails, or has not ended after ``DEADLINE_SECONDS``. It is then abandoned."""
+    from _thread import allocate_lock, start_new_thread
+
+    results: list[object] = []
+    is_over = allocate_lock()
+
+    def run() -> None:
+        with _Silent():
+            results.append(step(*values))
+        is_over.release()
+
+    is_over.acquire()
+    start_new_thread(run, ())
+    is_over.acquire(timeout=DEADLINE_SECONDS)
+    return results[0] if results else None
 
 
 def flush(path: str) -> bool:

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Iterator
@@ -252,3 +253,23 @@ def test_eight_hooks_at_once_write_eight_notes(machine: Machine) -> None:
     assert len(machine.notes()) == 8
     assert len(machine.workers()) == 8
     assert len((machine.spool / "latency.log").read_text().splitlines()) == 8
+
+
+# --- whatever does not answer
+
+
+def test_a_transcript_on_a_mount_that_does_not_answer_is_noted_soon(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "projects" / "p" / "s.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"12345")
+    env, asked = {"CLAUDE_CONFIG_DIR": str(tmp_path)}, {**STOP, "transcript_path": str(path)}
+    assert hook.make_note(asked, env, 1)["size"] == 5
+    answers = threading.Event()
+    monkeypatch.setattr(os, "lstat", lambda _: answers.wait(60))
+    monkeypatch.setattr(sys.modules["launch"], "DEADLINE_SECONDS", 0.05)
+    began = time.monotonic()
+    assert hook.make_note(asked, env, 1)["size"] is None
+    assert time.monotonic() - began < 30
+    answers.set()
