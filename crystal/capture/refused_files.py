@@ -26,8 +26,9 @@ def reason_of(path: Path, error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     reason = error.message if isinstance(error, CrystalError) else str(error)
-    fix = f" (fix: {error.hint})" if type(error) is UnavailableError else ""
-    return reason.removeprefix(f"{path}").lstrip(": ") + fix
+    if reason.startswith(f"{path}"):
+        return reason.removeprefix(f"{path}").lstrip(": ")
+    return f"{reason} (fix: {error.hint})" if type(error) is UnavailableError else reason
 
 
 def record_refused(store: Store, device: str, refused: Mapping[str, str], now: int) -> None:
