@@ -58,7 +58,7 @@ class Services:
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.settings, self.store, self.metrics = settings, store, metrics or Metrics()
-        self.now, self.monotonic, self.random = now, monotonic, random
+        self._own_clock, self.monotonic, self.random = now, monotonic, random
         self.log = logging.getLogger("relay_worker")
         self.signals = ChangeSignals(monotonic)
         is_shared = store.is_shared
@@ -76,6 +76,10 @@ class Services:
         self._used: dict[str, int] = {}
         self._swept_at: int | None = None
         self._probed_at: float | None = None
+
+    def now(self) -> int:
+        """Return milliseconds since 1970, by the clock that all servers of the store share."""
+        return self._own_clock() + self.store.clock_ahead
 
     def announce(self, key: str) -> None:
         """Wake all requests that wait for this key, at this server and at the others of the store."""

@@ -140,8 +140,8 @@ def serve(settings: Settings) -> None:
     metrics = Metrics()
     store = open_store(settings, now=wall_clock(), observe=metrics.observe_commit)
     try:
-        metrics.watch(store.usage, wall_clock)
         app = RelayApp(Services(settings, store, metrics=metrics))
+        metrics.watch(store.usage, app.relay.now)
         listener = _bind(settings)
         with contextlib.closing(listener), _metrics_listener(settings, metrics) as metrics_at:
             scheme = "https" if settings.tls_cert else "http"

@@ -36,10 +36,13 @@ class RelayStore(ABC):
     Attributes:
         settings: The limits of streams and accounts.
         is_shared: Several servers may serve it in parallel.
+        clock_ahead: Milliseconds that the clock of a shared store is ahead of this machine's, by which its servers
+            correct theirs: what one with a wrong clock stores would expire at the others.
     """
 
     settings: Settings
     is_shared = False
+    clock_ahead = 0
 
     @abstractmethod
     async def read(self, question: Callable[..., T], *values: Any) -> T:

@@ -21,7 +21,7 @@ from relay_worker.errors import CannotServeError
 from relay_worker.settings import Settings, without_password
 from relay_worker.store import accounts, choice, database
 from relay_worker.store.postgres import connecting, store
-from tests.relay_conformance.targets import OPEN, Target, in_process, new_stream, refused
+from tests.relay_conformance.targets import OPEN, Target, as_process, in_process, new_stream, refused
 from tests.support.postgres import Postgres
 from tests.support.table import each_row
 
@@ -140,7 +140,7 @@ def test_a_token_is_read_again_if_one_was_revoked_at_any_moment_of_its_reading(p
         return time.monotonic()
 
     monkeypatch.setattr(relay, "read", noted)
-    monkeypatch.setattr(store, "time", SimpleNamespace(monotonic=at_once, perf_counter=time.perf_counter))
+    monkeypatch.setattr(store, "time", SimpleNamespace(**{**vars(time), "monotonic": at_once}))
     for _ in range(2):
         assert one.ask("GET", "/v1/objects").status_code == 200
     assert asked.count(accounts.find) == 2
@@ -160,7 +160,7 @@ def test_machines_that_wait_cost_the_database_one_question_a_minute_for_all(pair
         return {one.ask("GET", "/v1/objects", token=token).status_code for token in tokens}
 
     monkeypatch.setattr(relay.store, "read", noted)
-    monkeypatch.setattr(store, "time", SimpleNamespace(monotonic=lambda: now, perf_counter=time.perf_counter))
+    monkeypatch.setattr(store, "time", SimpleNamespace(**{**vars(time), "monotonic": lambda: now}))
     for _ in range(3):
         assert use_all() == {200}
         now += store.TOKEN_SECONDS - 20
@@ -200,6 +200,27 @@ def test_a_client_that_asks_all_servers_keeps_to_one_rate(tmp_path, url):
 
 
 # -- starting, and what cannot be used
+
+
+WRONG = "import time; right = time.time_ns; time.time_ns = lambda: right() + {} * 86_400 * 10**9; "
+SERVE = "from relay_worker.__main__ import main; main(['serve'])"
+
+
+@pytest.mark.parametrize("days", [-40, 40])
+def test_a_server_with_a_wrong_clock_expires_nothing_and_lets_nothing_expire(tmp_path, url, days):
+    stream, claim = new_stream(), {"Authorization": f"Claim {secrets.token_urlsafe(32)}"}
+    with contextlib.ExitStack() as running:
+        for seq, name in enumerate(("one", "wrong", "two"), 1):
+            (folder := tmp_path / name).mkdir()
+            code = WRONG.format(days) + SERVE if name == "wrong" else ""
+            node = running.enter_context(as_process(folder, store=url, code=code))
+            soon(lambda node=node: node.ask("GET", "/readyz", token=None).status_code == 200)
+            assert node.put(stream, seq).status_code == 201
+            assert node.seqs(stream) == [*range(1, seq + 1)]
+            if seq == 2:
+                nameplate = node.ask("POST", "/v1/pair").json()["nameplate"]
+        assert node.ask("PUT", f"/v1/pair/{nameplate}/claim", token=None, headers=claim).status_code == 201
+    assert '"event":"the clock is wrong"' in (tmp_path / "wrong/server.log").read_text()
 
 
 def test_ten_servers_start_at_once_on_an_empty_database(url):

@@ -37,7 +37,7 @@ from relay_worker.store.postgres.connecting import (
     refusal_of,
     refuse_while_moving,
 )
-from relay_worker.store.rows import CHARGE, Put, Row, answer, finish
+from relay_worker.store.rows import CHARGE, Put, Row, Rows, answer, finish
 from relay_worker.store.writer import Job, Writer, attempt, run_in
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ READERS = 4
 SAVERS = 8
 START_SECONDS = 60
 MAX_TOKENS = 10_000
+CLOCK_MS = 1000
 MAX_LATER_BYTES = 4 << 20
 _LOCK = "SELECT pg_advisory_xact_lock_shared(?), pg_advisory_xact_lock(k) FROM unnest(CAST(? AS BIGINT[])) k"
 TOKEN_SECONDS = 90.0
@@ -154,6 +155,7 @@ class PostgresStore(RelayStore):
         with contextlib.closing(connect_patiently(settings.store, START_SECONDS)) as db:
             prepare(settings.store, db)
             refuse_while_moving(settings.store, db)
+            self._compare_clocks(PostgresRows(db))
             self._bucket = unnamed.open_bucket(PostgresRows(db), settings.store, bucket_of, START_SECONDS)
         self._inline_bytes = INLINE_BYTES
         self._compared_at: int | None = None
@@ -214,7 +216,8 @@ class PostgresStore(RelayStore):
             await self._with_bucket(self._bucket.probe)
 
     async def sweep(self, now: int) -> Sequence[tuple[str, int]]:
-        """Expire old data, and read again the tokens in use."""
+        """Expire old data, and read again the tokens in use and the clock."""
+        await self.read(self._compare_clocks)
         await self._renew_tokens()
         return await super().sweep(now)
 
@@ -243,6 +246,14 @@ class PostgresStore(RelayStore):
         if token is not None:
             self._tokens[token_id] = token, revocations, time.monotonic() + TOKEN_SECONDS
         return token
+
+    def _compare_clocks(self, rows: Rows) -> None:
+        """Correct this machine's clock by the database's, if the two differ by a second more or less than before."""
+        (now,) = rows.one(f"SELECT {unnamed.NOW}") or (0,)
+        ahead = now - time.time_ns() // 1_000_000
+        if abs(ahead - self.clock_ahead) >= CLOCK_MS:
+            self.clock_ahead = ahead
+            LOG.warning("the clock is wrong", extra={"fields": {"seconds_behind_the_database": ahead // 1000}})
 
     async def _renew_tokens(self) -> None:
         """Read all tokens used since the last sweep with one query, before each of them needs its own."""

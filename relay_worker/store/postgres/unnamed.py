@@ -29,7 +29,7 @@ PAGE = 1000
 MARK_SECONDS = 3.0
 """Time to wait for another server to mark the bucket, or for the session of a stopped one to end."""
 NAME_IT = "name the bucket: --bodies s3://bucket/prefix (to move a relay: --from-bodies or --to-bodies)"
-_NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 _OTHERS = (
     "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()"
     " AND (CAST(classid AS BIGINT) << 32) + CAST(objid AS BIGINT) = ?"
@@ -84,13 +84,13 @@ def new_name() -> str:
 
 def reserve(rows: Rows, file: str) -> None:
     """List a body before its upload."""
-    rows.run(f"INSERT INTO unnamed (file, due) VALUES (?, {_NOW} + ?)", file, UPLOAD_MS)
+    rows.run(f"INSERT INTO unnamed (file, due) VALUES (?, {NOW} + ?)", file, UPLOAD_MS)
 
 
 def naming(transaction: Transaction, put: Put, file: str) -> Put:
     """Store a body's row, and take its file off the list; a refused body is released for deletion."""
     row: Row | None = yield next(put)
-    if transaction.one(f"DELETE FROM unnamed WHERE file = ? AND due > {_NOW} RETURNING file", file) is None:
+    if transaction.one(f"DELETE FROM unnamed WHERE file = ? AND due > {NOW} RETURNING file", file) is None:
         raise RequestRefusedError("unavailable", "the body took too long to store", retry_after=1)
     try:
         return answer(put, row)
@@ -102,15 +102,15 @@ def naming(transaction: Transaction, put: Put, file: str) -> Put:
 def release(rows: Rows, file: str) -> None:
     """List a body whose row is deleted."""
     rows.run(
-        f"INSERT INTO unnamed (file, due) VALUES (?, {_NOW} + ?) ON CONFLICT (file) DO UPDATE SET due = excluded.due",
+        f"INSERT INTO unnamed (file, due) VALUES (?, {NOW} + ?) ON CONFLICT (file) DO UPDATE SET due = excluded.due",
         *(file, UNREAD_MS),
     )
 
 
 def give_up(rows: Rows) -> list[str]:
     """Return some bodies to delete; no row can name them from now on."""
-    due = f"SELECT file FROM unnamed WHERE due < {_NOW} LIMIT ?"
-    sql = f"UPDATE unnamed SET due = 0 WHERE file IN ({due}) AND due < {_NOW} RETURNING file"
+    due = f"SELECT file FROM unnamed WHERE due < {NOW} LIMIT ?"
+    sql = f"UPDATE unnamed SET due = 0 WHERE file IN ({due}) AND due < {NOW} RETURNING file"
     return [file for (file,) in rows.all(sql, PAGE)]
 
 
