@@ -25,6 +25,10 @@ from crystal.transcript.reader import reader_of
 from crystal.transcript.record_kinds import RecordCounts, count_records, unread_calls
 
 Claim = Callable[[Store, Segment, int], int]
+PlaceFrame = Callable[[int, SegmentPiece], int | None]
+"""Given a generation and a captured piece, places its archived frame there; returns the row, or None without one."""
+_PlacedRow = tuple[int, int, int]
+"""First byte, end and id of a ledger row."""
 
 
 class IngestReport(NamedTuple):
@@ -136,10 +140,12 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
     now: int,
     claim: Claim,
     written: archive.Written,
+    place: PlaceFrame | None = None,
 ) -> IngestReport:
     """Write one segment inside the caller's transaction.
 
-    Call ``archive.make_durable(written)`` before the commit: several segments share one flush of a file.
+    Call ``archive.make_durable(written)`` before the commit: several segments share one flush of a file. ``place``
+    returns the ledger row of a piece whose lines are in the archive already.
     """
     kept = with_distinct_ids(store, ldm_home, segment, [turn for turn, _ in prepared.said])
     blocks = forgetting.read_blocks(store)
@@ -150,7 +156,9 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
     note_touched(store, segment, now)
     captured = [piece for piece in segment.pieces if piece.state == "captured"]
     ident = claim(store, segment, now)
-    rows = _keep(store, segment, captured, ident, ldm_home, archive_folder, now, written) if captured else []
+    new, rows = (captured, []) if place is None else _place(segment.after.generation, captured, place)
+    if new:
+        rows += _keep(store, segment, new, ident, ldm_home, archive_folder, now, written)
     report = note_pieces(store, segment, ident, now)
     record_counts.add_counts(store, ident, *prepared.counts)
     _drop_revised(store, captured)
@@ -163,6 +171,15 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
     if turns.is_followed(store, ident, segment):
         _name_results(store, ldm_home, segment)
     return report._replace(turns=added.turns, chunks=added.chunks, repeated=added.repeated)
+
+
+def _place(
+    generation: int, captured: list[SegmentPiece], place: PlaceFrame
+) -> tuple[list[SegmentPiece], list[_PlacedRow]]:
+    """Return the pieces that are not archived yet, and the rows of the others."""
+    found = [(piece, place(generation, piece)) for piece in captured]
+    rows = [(piece.start, piece.end, row) for piece, row in found if row is not None]
+    return [piece for piece, row in found if row is None], rows
 
 
 def _name_results(store: Store, ldm_home: Path, segment: Segment) -> None:
@@ -191,8 +208,8 @@ def _keep(
     archive_folder: Path,
     now: int,
     written: archive.Written,
-) -> list[tuple[int, int, int]]:
-    """Archive the captured pieces and write their ledger rows. Return (start, stop, row id) of each."""
+) -> list[_PlacedRow]:
+    """Archive the captured pieces and write their ledger rows."""
     known = ledger.state_of(store, segment.origin.device, segment.before.transcript)
     relative = known.archive if known is not None else None
     if relative is None:
@@ -225,5 +242,5 @@ def _kept_row(piece: SegmentPiece, frame: archive.Frame) -> ledger.CapturedRange
     )
 
 
-def _row_of(turn: Turn, rows: list[tuple[int, int, int]]) -> int | None:
+def _row_of(turn: Turn, rows: list[_PlacedRow]) -> int | None:
     return next((ident for start, stop, ident in rows if start <= turn.offset < stop), None)

@@ -194,8 +194,9 @@ class Rebuild:
             origin, key = known.origin, known.mark.transcript
         else:
             key, origin = self._origin(path)
-        nowhere = str(self.ldm_home / RECOVERED / f"{key}.jsonl")
-        return ledger_rebuild.begin_archived(self.store, origin, nowhere, key, name, self.capture.clock())
+        nowhere, now = str(self.ldm_home / RECOVERED / f"{key}.jsonl"), self.capture.clock()
+        generation = 0 if origin.device == self.capture.device else ledger.UNPLACED
+        return ledger_rebuild.begin_archived(self.store, origin, nowhere, key, name, now, generation)
 
     def _origin(self, path: Path) -> tuple[str, Origin]:
         """Return the key and the origin of an archive, from its name, or else from its lines."""
@@ -211,12 +212,18 @@ class Rebuild:
             if on_disk is not None:  # the archive has no line that names it any more
                 return key, self.capture.origin_of(on_disk.path)[1]
             owner, subagent = named or owner or key, subagent or by_lines
-        device = self.device_of(agent) or self.capture.device
+        is_own = agent == self.capture.agent or self._on_disk_of(key) is not None
+        device = self.device_of(agent) or (self.capture.device if is_own else ledger_rebuild.unknown_owner(agent))
         return key, Origin(agent, device, owner, subagent, harness)
 
     def _take_frames(self, state: ledger.TranscriptState, path: Path, start: int, taken: RebuildResult) -> None:
-        """Write rows and turns of the frames from an offset on, after the rows of the ledger."""
-        at = state.mark.offset
+        """Write rows and turns of the frames from an offset on, after the rows of the ledger.
+
+        The places of another machine's lines are not known, see ``ledger.UNPLACED``.
+        """
+        generation, at = state.mark.generation, state.mark.offset
+        if state.origin.device != self.capture.device:
+            generation, at = ledger.UNPLACED, ledger_rebuild.end_of_unplaced(self.store, state.id)
         for frame, text in archive.placed_frames(path, start):
             if text is None:
                 taken.unreadable[str(path)] += frame.length
@@ -224,12 +231,13 @@ class Rebuild:
             sha = hashlib.sha256(text).digest()
             raw = self.capture.cleaner.hash(text)
             kept = ledger.CapturedRange(at, at + len(text), raw, frame.offset, frame.length, sha, len(text))
-            ident = ledger.add_captured(self.store, state.id, state.mark.generation, kept, self.capture.clock())
+            ident = ledger.add_captured(self.store, state.id, generation, kept, self.capture.clock())
             taken.turns += write_turns(self.store, state, ident, at, text, self.find_project, self.ldm_home)
             snapshots.put_records(self.store, state.id, records_in(text, state.origin.harness))
             at += len(text)
-        mark = Watermark(state.mark.transcript, at, 0, 0, state.mark.generation, b"")
-        ledger.move_mark(self.store, state.id, state.path, mark, self.capture.clock())
+        if generation == state.mark.generation:
+            mark = Watermark(state.mark.transcript, at, 0, 0, generation, b"")
+            ledger.move_mark(self.store, state.id, state.path, mark, self.capture.clock())
 
     # -- what is private, or forgotten -------------------------------------------------------------------------------
 

@@ -45,9 +45,13 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
     Raises:
         DamagedError: A frame cannot be read.
     """
-    rows = [row for row in checks.ledger_rows(store, state.id) if row.state == "captured"]
+    everything = [
+        row._replace(generation=-1) if row.generation == ledger.UNPLACED else row
+        for row in checks.ledger_rows(store, state.id)
+    ]
+    rows = [row for row in everything if row.state == "captured"]
     latest = max((row.generation for row in rows), default=0)
-    whole = _same_file(checks.ledger_rows(store, state.id), latest)
+    whole = _same_file(everything, latest)
     reader = reader_of(state.origin.harness)
     seen: set[str] = set()
     kept: list[bytes] = []

@@ -10,22 +10,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING, without_forgotten
 from crystal.ingest.ingest import Prepared, prepare, write
-from crystal.model.capture import Project, Segment, SegmentPiece
+from crystal.model.capture import Project, Segment
 from crystal.store import Store
 from crystal.store.capture import ledger, privacy
 from crystal.store.forget.forgetting import is_anything_forgotten, read_blocks
 from crystal.store.health import checks
 from crystal.store.sync import inbox
+from crystal.sync.known_lines import BLANK, cut_piece, place, recognise
 from crystal.sync.wire import SentSegment, line_starts
 from crystal.transcript.reader import find_facts
-
-BLANK = "blank"
-"""Rule name for skipped blank lines that are alone between stored lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,8 @@ def arrive(
         if kept is not sent.segment:
             sent, prepared = replace(sent, segment=kept), prepare(kept)
     privacy.add_private_lines(arrivals.store, sent.segment.private_uuids)
-    for part in _new_parts(arrivals, sent.segment, stream):
+    for new_part in _new_parts(arrivals, sent.segment, stream):
+        part, rows = recognise(arrivals.store, arrivals.ldm_home, new_part)
         said = prepared if part.pieces == sent.segment.pieces else prepare(part)
         done = write(
             arrivals.store,
@@ -78,6 +78,7 @@ def arrive(
             now=now,
             claim=ledger.claim_sent,
             written=written,
+            place=partial(place, arrivals.store, rows, said) if rows else None,
         )
         new.update(turns=done.turns, chunks=done.chunks, repeated=done.repeated)
     return new
@@ -213,26 +214,8 @@ def _without(segment: Segment, known: list[tuple[int, int]]) -> list[Segment]:
         at = max(at, high)
     parts: list[Segment] = []
     for low, high in stretches:
-        pieces = tuple(cut for piece in segment.pieces if (cut := _cut(piece, low, high)) is not None)
+        pieces = tuple(cut for piece in segment.pieces if (cut := cut_piece(piece, low, high)) is not None)
         parts.append(
             segment._replace(pieces=pieces, after=segment.after.at(high), findings=() if parts else segment.findings)
         )
     return parts
-
-
-def _cut(piece: SegmentPiece, low: int, high: int) -> SegmentPiece | None:
-    """Return the part of a piece in [low, high), or None if there is none."""
-    start, end = max(piece.start, low), min(piece.end, high)
-    if start >= end:
-        return None
-    if (start, end) == (piece.start, piece.end):
-        return piece
-    if piece.state != "captured":
-        return SegmentPiece(start, end, piece.state, piece.rule)
-    whole = zip(line_starts(piece), piece.clean.split(b"\n")[:-1], strict=True)
-    lines = [(offset, line) for offset, line in whole if start <= offset < end]
-    if not lines:
-        return SegmentPiece(start, end, "skipped", BLANK)
-    clean = b"".join(line + b"\n" for _, line in lines)
-    said = tuple((offset, line) for offset, line in lines if line.strip())
-    return SegmentPiece(start, end, "captured", piece.rule, clean, None, said)

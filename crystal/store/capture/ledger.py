@@ -29,6 +29,8 @@ class TranscriptState(NamedTuple):
 
 FORKED_FROM = 1_000_000
 """First generation number for the files that a device and its copy continued differently, assigned by home."""
+UNPLACED = 2_000_000
+"""Generation of a rebuilt ledger's rows for another machine's lines, whose places in their file are unknown."""
 
 _COLUMNS = (
     "id, agent, device, session_id, subagent, harness, path, transcript, offset, dev, inode, generation, tail_hash,"
@@ -254,7 +256,8 @@ def claim_sent(store: Store, segment: Segment, now: int) -> int:
     end = store.value("SELECT max(stop) FROM segments WHERE transcript = ? AND generation = ?", (known.id, generation))
     _cover_gap(store, known.id, generation, end or 0, start, now)
     mark = known.mark
-    if generation < FORKED_FROM and (generation, stop) > (mark.generation, mark.offset):
+    is_ahead = mark.generation == UNPLACED or (generation, stop) > (mark.generation, mark.offset)
+    if generation < FORKED_FROM and is_ahead:
         mark = segment.after.at(stop)
     move_mark(store, known.id, segment.path, mark, now)
     return known.id

@@ -1,13 +1,18 @@
-"""Rebuild the ledger of transcripts that are only in the archive, or whose private parts are unknown."""
+"""Rebuild the ledger of transcripts that are only in the archive, or whose private parts are unknown.
+
+Where another machine's archived lines are in their file only the lost database knew: their rows are in the generation
+``UNPLACED``, with starts and stops that count archived bytes, until the machine sends the lines again.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from crystal.model.capture import BEFORE_CRYSTAL, PRIVACY_LOST, Origin, Watermark
+from crystal.model.capture import BEFORE_CRYSTAL, PRIVACY_LOST, Origin, SegmentPiece, Turn, Watermark
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture import ledger, snapshots
-from crystal.store.capture.ledger import TranscriptState
+from crystal.store.capture.ledger import UNPLACED, TranscriptState
 from crystal.store.connection import GIVEN, Store
 
 
@@ -17,7 +22,9 @@ def state_archived_in(store: Store, archive: str) -> TranscriptState | None:
     return None if row is None else ledger.state_of(store, *row)
 
 
-def begin_archived(store: Store, origin: Origin, path: str, key: str, archive: str, now: int) -> TranscriptState:
+def begin_archived(
+    store: Store, origin: Origin, path: str, key: str, archive: str, now: int, generation: int = 0
+) -> TranscriptState:
     """Add a transcript of which only the archive is known. Inside a transaction.
 
     If the key is in use for another archive, the transcript gets a new key; if without one, its rows are made again.
@@ -27,11 +34,56 @@ def begin_archived(store: Store, origin: Origin, path: str, key: str, archive: s
         forget_rows(store, known.id)
     elif known is not None and known.archive != archive:
         key = f"{key}~{hashlib.sha256(archive.encode()).hexdigest()[:8]}"
-    mark = Watermark(key)
+    mark = Watermark(key, generation=generation)
     ledger.mark_seen(store, origin, path, mark, now)
     ident = int(store.value("SELECT id FROM capture_state WHERE device = ? AND transcript = ?", (origin.device, key)))
     ledger.set_archive(store, ident, archive)
     return TranscriptState(ident, origin, path, mark, archive, now)
+
+
+def unknown_owner(agent: str) -> str:
+    """Return the name of the machine whose agent this was, until a machine that pairs claims the agent."""
+    return f"unknown ({agent})"
+
+
+def end_of_unplaced(store: Store, transcript: int) -> int:
+    """Return the number of archived bytes whose rows have no place."""
+    sql = "SELECT coalesce(max(stop), 0) FROM segments WHERE transcript = ? AND generation = ?"
+    return int(store.value(sql, (transcript, UNPLACED)))
+
+
+class UnplacedRow(NamedTuple):
+    """A ledger row without a place: its id, the SHA-256 of its lines, and its frame."""
+
+    id: int
+    clean_hash: bytes
+    offset: int
+    length: int
+
+
+def unplaced_rows(store: Store, transcript: int) -> list[UnplacedRow]:
+    """Return a transcript's rows without a place, in order."""
+    sql = "SELECT id, clean_hash, archive_offset, archive_length FROM segments WHERE transcript = ? AND generation = ?"
+    return store.all(UnplacedRow, f"{sql} AND archive_length > 0 ORDER BY start", (transcript, UNPLACED))
+
+
+def place_row(store: Store, row: int, generation: int, piece: SegmentPiece) -> None:
+    """Give a row without a place the place of its lines in their file. Inside the transaction that claims it."""
+    store.execute(
+        "UPDATE segments SET generation = ?, start = ?, stop = ?, raw_hash = ? WHERE id = ?",
+        (generation, piece.start, piece.end, piece.raw_hash or b"", row),
+    )
+
+
+def place_turns(store: Store, row: int, turns: Iterable[Turn]) -> None:
+    """Store where the turns of a row are in their file. Inside a transaction."""
+    placed = [(turn.offset, turn.uuid, row) for turn in turns]
+    store.execute_many("UPDATE turns SET offset = ? WHERE uuid = ? AND segment = ?", placed)
+
+
+def turns_without_id(store: Store, row: int) -> list[int]:
+    """Return the row ids of a ledger row's turns whose line has no id: theirs is made from the line's place."""
+    return store.all(int, "SELECT id FROM turns WHERE segment = ? AND uuid LIKE 'line-%'", (row,))
 
 
 def forget_rows(store: Store, transcript: int) -> None:

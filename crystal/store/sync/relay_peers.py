@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from crystal.config.paths import AGENT_ID
 from crystal.errors import NotFoundError, UsageError
+from crystal.store.capture.ledger_rebuild import unknown_owner
 from crystal.store.connection import Store
 from crystal.store.json_columns import SENT, SERIALS_IN, STALE, TOLD, read_json
 from crystal.store.sync import refusal_counts
@@ -157,7 +158,7 @@ def add_peer(store: Store, link: NewLink, now: int) -> int:
     columns = ", ".join(one.name for one in fields(NewLink))
     ident = store.insert("relay_peers", f"{columns}, paired_at", *astuple(link), now)
     if link.agent is not None and link.side == "device":
-        own_agent(store, link.agent, ident)
+        own_agent(store, link.agent, ident, link.name)
     return ident
 
 
@@ -290,12 +291,19 @@ def owner_of_agent(store: Store, agent: str) -> int | None:
     return store.find(int, "SELECT peer FROM relay_agents WHERE agent = ? COLLATE NOCASE", (agent,))
 
 
-def own_agent(store: Store, agent: str, peer: int) -> bool:
-    """Assign an agent id to a device; False if it belongs to another one."""
+def own_agent(store: Store, agent: str, peer: int, name: str) -> bool:
+    """Assign an agent id to a device, with its archive after a rebuild; False if it belongs to another one."""
     owner = owner_of_agent(store, agent)
     if owner is None:
         store.insert("relay_agents", "agent, peer", agent, peer)
+        if _has_unclaimed(store, agent):
+            rename_rows(store, unknown_owner(agent), name)
     return owner in (None, peer)
+
+
+def _has_unclaimed(store: Store, agent: str) -> bool:
+    """Return True if a rebuild knew this agent's archive, but not whose it is."""
+    return store.has("SELECT 1 FROM capture_state WHERE device = ? LIMIT 1", (unknown_owner(agent),))
 
 
 def take_agent(store: Store, peer: Peer, wanted: str, own: str) -> str:
@@ -303,7 +311,8 @@ def take_agent(store: Store, peer: Peer, wanted: str, own: str) -> str:
 
     It belongs to the device from then on. ``own`` is this machine's. Inside a transaction.
     """
-    for agent in (wanted, f"{wanted}-{peer.name}"):
+    names = (wanted, f"{wanted}-{peer.name}")
+    for agent in sorted(names, key=lambda name: name != names[1] or not _has_unclaimed(store, name)):
         if AGENT_ID.fullmatch(agent) and _may_use(store, peer, agent, own):
             return agent
     return f"device-{peer.device_id.hex()}"
@@ -313,9 +322,9 @@ def _may_use(store: Store, peer: Peer, agent: str, own: str) -> bool:
     owner = owner_of_agent(store, agent)
     if owner is not None:
         return owner == peer.id
-    sql = "SELECT 1 FROM capture_state WHERE agent = ? COLLATE NOCASE AND device <> ? LIMIT 1"
-    is_anothers = agent.lower() == own.lower() or store.value(sql, (agent, peer.name)) is not None
-    return not is_anothers and own_agent(store, agent, peer.id)
+    sql = "SELECT 1 FROM capture_state WHERE agent = ? COLLATE NOCASE AND device NOT IN (?, ?) LIMIT 1"
+    is_anothers = agent.lower() == own.lower() or store.has(sql, (agent, peer.name, unknown_owner(agent)))
+    return not is_anothers and own_agent(store, agent, peer.id, peer.name)
 
 
 def rename_peer(store: Store, peer: Peer, name: str) -> None:
@@ -336,7 +345,7 @@ def rename_rows(store: Store, old: str, name: str) -> None:
     if old == name:
         return
     for table in ("capture_state", "sessions", "chunks", "relay_files"):
-        store.execute(f"UPDATE {table} SET device = ? WHERE device = ?", (name, old))
+        store.execute(f"UPDATE OR IGNORE {table} SET device = ? WHERE device = ?", (name, old))
     from crystal.store.memories.memories import rename_device  # noqa: PLC0415 - every turn loads this module
 
     rename_device(store, old, name)

@@ -1,0 +1,108 @@
+"""A home that lost its database and a device that pairs anew: what its archive has is not archived again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.capture_machine import line
+from tests.support.two_machines import Computer
+
+pytestmark = pytest.mark.slow  # two machines and a relay
+
+FIRST, SECOND = "11111111-1111-4111-8111-111111111111", "21111111-1111-4111-8111-111111111111"
+MODE = b'{"type":"permission-mode","permissionMode":"default"}\n'
+"""A line without an id, which a transcript repeats."""
+SECRET = f"password={'hunter2' * 3}"
+"""What is removed from a line, so that later lines of the archive stand elsewhere than in the transcript."""
+
+
+def pair(desk: Computer, lap: Computer, name: str = "lap") -> None:
+    bundle = desk.ok("relay", "pair", "--offline", "--name", name)
+    lap.ok("relay", "join", "--replace", stdin=bundle)
+
+
+def exchange(desk: Computer, lap: Computer) -> None:
+    for _ in range(2):
+        lap.ok("relay", "sync")
+        desk.ok("relay", "poll")
+
+
+def lose_database(computer: Computer) -> None:
+    for path in computer.home.rglob("crystal.db*"):
+        path.unlink()
+    computer.crystal("verify", "--repair")
+
+
+def lines_of(computer: Computer) -> Counter[str]:
+    """The lines of an export."""
+    folder = computer.home / "exported"
+    shutil.rmtree(folder, ignore_errors=True)
+    computer.ok("export", "--all", "--to", str(folder), "--as", "jsonl")
+    records = map(json.loads, (folder / "export.jsonl").read_bytes().splitlines())
+    return Counter(record["raw"] for record in records if record["type"] == "line")
+
+
+@pytest.fixture
+def lap(desk: Computer, tmp_path: Path) -> Computer:
+    """A device, all of whose lines its home has."""
+    desk.say("31111111-1111-4111-8111-111111111111", line("said at the desk"))
+    desk.ok("sync")
+    lap = Computer(tmp_path / "lap", {"CRYSTAL_DEVICE": "lap"})
+    lap.ok("init", "--yes")
+    pair(desk, lap)
+    lap.say(FIRST, MODE, line(f"about pears, {SECRET}", sessionId=FIRST), MODE)
+    lap.ok("sync")
+    lap.say(FIRST, MODE)
+    lap.ok("sync")
+    lap.say(FIRST, line("about plums", sessionId=FIRST), line("about quinces", sessionId=FIRST))
+    lap.say(SECOND, line("about figs", sessionId=SECOND))
+    lap.ok("sync")
+    exchange(desk, lap)
+    return lap
+
+
+def nothing(desk: Computer, lap: Computer) -> None:
+    """Nothing else is amiss."""
+
+
+def archive_again(desk: Computer, lap: Computer) -> None:
+    """Have the device lose all that it has, and archive its transcripts again, in other pieces."""
+    for path in [*lap.home.rglob("*.jsonl.zst"), *lap.home.rglob("crystal.db*"), *lap.home.rglob("private.jsonl")]:
+        path.unlink()
+    lap.ok("init", "--yes", "--import")
+
+
+def forget_at_home(desk: Computer, lap: Computer) -> None:
+    desk.ok("forget", "--query", "plums", "--yes")
+    exchange(desk, lap)
+
+
+@pytest.mark.parametrize("happens", [nothing, archive_again, forget_at_home])
+@pytest.mark.parametrize("name", ["lap", "another name"])
+def test_what_its_archive_has_is_not_archived_again(
+    desk: Computer, lap: Computer, name: str, happens: Callable[[Computer, Computer], None]
+) -> None:
+    assert lines_of(desk)[MODE.decode().strip()] == 3
+    happens(desk, lap)
+    before = lines_of(desk)
+    names = [name] * 2 if name == "lap" else [name, f"{name} again"]
+    for given, text in zip(names, ("said meanwhile", "said after that"), strict=True):
+        lose_database(desk)
+        assert lines_of(desk) == before
+        lap.say(FIRST, line(text, sessionId=FIRST), MODE)
+        lap.ok("sync")
+        pair(desk, lap, given)
+        exchange(desk, lap)
+        after = lines_of(desk)
+        new = sorted(text in said for said, count in (after - before).items() for _ in range(count))
+        assert new == ([True] if happens is forget_at_home else [False, True]), "a line without an id may be private"
+        assert before - after == Counter()
+        assert desk.crystal("verify").code == 0
+        before = after
+    assert {one["device"] for one in desk.json("sessions")["sessions"]} == {"desk", names[-1]}
