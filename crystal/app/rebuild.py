@@ -28,9 +28,17 @@ from crystal.store import Store
 from crystal.store.health.checks import damage
 from crystal.store.health.salvage import Salvage, device_of_agent, finish_sessions, salvage
 from crystal.store.private_record import RECORD_FILE, read_record
+from crystal.store.sync import past
 
 MADE = "crystal.db.rebuilt"
 """A whole new database that only waits to take its place."""
+_LOST_NOTES = {
+    "relay_past": "how much of what is archived here was sent to home: all of it is sent again, and kept once there",
+    "forgotten_relay": "which deletions home has confirmed: all of them are sent again",
+    "relay_promoting": "that this machine was becoming home; go on with: crystal promote",
+    "relay_demoting": "that another machine was becoming home; go on with: crystal demote",
+}
+"""What is missing after a damaged note was deleted, by its key."""
 _FILES = ("-wal", "-shm", "-journal", "")
 """Suffixes of the files of a database, its own last."""
 
@@ -100,12 +108,15 @@ def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
         left_out, unreadable = _take_archives(Machine(config, store), progress, knows=knows)
         with store.transaction():
             finish_sessions(store)
+            if "relay_past" in found.lost_notes or past.read_place(store) is not None:
+                past.begin(store)  # its place is lost, or counted rows that have other numbers now
     for suffix in _FILES[:-1]:
         (scratch / f"crystal.db{suffix}").unlink(missing_ok=True)
     (scratch / "crystal.db").replace(places.data_dir / MADE)
     sync_folder(places.data_dir)
     shutil.rmtree(scratch, ignore_errors=True)
-    return [*_what_is_missing(config, found, record is not None, left_out), *damaged, *unreadable]
+    notes = [words for key, words in _LOST_NOTES.items() if key in found.lost_notes]
+    return [*_what_is_missing(config, found, record is not None, left_out), *damaged, *unreadable, *notes]
 
 
 def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: bool) -> tuple[int, list[str]]:

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from typing import TypeVar
-
 from crystal.store.connection import Store
-
-T = TypeVar("T")
 
 MEMORY_RECORD_SIZE = "memory_record_size"
 """Key of the size in bytes of the record of memories when it matches this store; see crystal/memories."""
@@ -55,12 +49,6 @@ def count_unindexed(store: Store) -> int:
 def read_note(store: Store, key: str) -> str | None:
     """Return the value of a note, or None."""
     return store.find(str, "SELECT value FROM meta WHERE key = ?", (key,))
-
-
-def read_fields(store: Store, key: str, kind: Callable[..., T]) -> T | None:
-    """Return ``kind(**fields)`` of a note's JSON object, or None."""
-    value = read_note(store, key)
-    return None if value is None else kind(**json.loads(value))
 
 
 def write_note(store: Store, key: str, value: str) -> None:

@@ -106,10 +106,17 @@ def test_a_row_of_another_shape_is_gone_after_a_repair(database, column):
     assert "one" in crystal("search", "one").out
 
 
-@each_row("key", JSON_NOTES)
-def test_a_note_that_is_no_json_is_named_and_gone_after_a_repair(database, key):
-    with apsw.Connection(str(database)) as db:
-        db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, '{"codex": 1,,'))
+@pytest.mark.slow
+@each_row("note", JSON_NOTES)
+def test_a_note_of_another_shape_is_named_and_gone_after_a_repair(database, note):
+    key = note.name
+    for text in ("5", '{"another": [1]}', '{"codex": 1,,'):
+        with apsw.Connection(str(database)) as db:
+            db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, text))
+        done = crystal("status")
+        is_free = text.startswith('{"a') and note.kind is dict and note.fields is None and note.items is object
+        assert is_free or damage(database) == f"table meta: the note {key} is not as crystal writes it"
+        assert "Traceback" not in done.out + done.err, text
     done = crystal("verify")
     assert (done.code, f"the note {key} is not as" in done.out) == (6, True), done
     assert "Traceback" not in crystal("sync").err

@@ -46,10 +46,12 @@ class Salvage:
     Attributes:
         rows: How many rows were read, by table.
         partly: Tables of which not all rows could be read.
+        lost_notes: Keys in ``meta`` whose value was damaged.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
     partly: list[str] = field(default_factory=list)
+    lost_notes: set[str] = field(default_factory=set)
 
     def is_whole(self, *tables: str) -> bool:
         """Return True if every row of these tables was read."""
@@ -91,6 +93,7 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
     for row in itertools.chain(*(_rows_to_damage(db, "meta", columns, f"key {order}") for order in ("ASC", "DESC"))):
         if row is not None and row[0] not in _DERIVED_NOTES:
             store.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", row)
+    found.lost_notes = drop_damaged_notes(store)
     store.db.execute(dict(upgrade.steps())[_FORGET_WORK])  # the copied rows may have an older schema's values
     if not is_key(store.value("SELECT value FROM meta WHERE key = 'hash_key'")):
         # No hash of the ledger can be compared, so every transcript would count as replaced.
@@ -116,7 +119,6 @@ def _drop_damaged(store: Store, found: Salvage) -> None:
         store.execute(f"DELETE FROM {column.table} WHERE rowid IN {GIVEN}", (wrong,))
         if wrong and column.table == "relay_peers":
             found.partly.append(column.table)
-    drop_damaged_notes(store)
     # An unknown harness means damage: the name of the archive file contains the right one.
     store.execute(f"DELETE FROM capture_state WHERE harness NOT IN {GIVEN}", ([*HARNESSES],))
     _drop_orphans(store)

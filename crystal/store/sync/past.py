@@ -9,7 +9,8 @@ from typing import Any
 from crystal.model.capture import BEFORE_CRYSTAL, Project
 from crystal.store.connection import Store
 from crystal.store.health.checks import LEDGER_ROW, LedgerRow
-from crystal.store.notes import drop_note, read_fields, write_note
+from crystal.store.json_columns import read_fields
+from crystal.store.notes import drop_note, write_note
 
 _KEY = "relay_past"
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from crystal.store.connection import Store
 from crystal.store.forget.forgetting import Tombstone, select_tombstones
-from crystal.store.notes import read_fields, write_note
+from crystal.store.json_columns import read_fields
+from crystal.store.notes import write_note
 
 _PROGRESS = "forgotten_relay"
 

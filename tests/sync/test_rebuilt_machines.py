@@ -1,4 +1,4 @@
-"""A home that lost its database and a device that pairs anew: what its archive has is not archived again."""
+"""Machines whose database was rebuilt: what home's archive has is not archived again, and nothing stays unsent."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from crystal.store.notes import write_note
+from crystal.store.sync import past
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer
 
@@ -106,3 +108,26 @@ def test_what_its_archive_has_is_not_archived_again(
         assert desk.crystal("verify").code == 0
         before = after
     assert {one["device"] for one in desk.json("sessions")["sessions"]} == {"desk", names[-1]}
+
+
+@pytest.mark.parametrize("key", ["relay_past", "forgotten_relay"])
+@pytest.mark.parametrize("text", ["{broken", '{"row": 7}'])
+def test_a_damaged_note_of_what_was_sent_ends_nothing_and_all_is_sent_again(
+    desk: Computer, lap: Computer, key: str, text: str
+) -> None:
+    before = lines_of(desk)
+    lap.ok("forget", "--query", "plums", "--yes")
+    lap.say(SECOND, line("said meanwhile", sessionId=SECOND))
+    lap.ok("sync")
+    with lap.machine() as machine, machine.store.transaction():
+        past.begin(machine.store)
+        write_note(machine.store, key, text)
+    done = lap.crystal("relay", "sync")
+    assert (done.code, f"the note {key} is not as crystal writes it" in done.err) == (6, True), done
+    assert lap.crystal("verify").code == 6
+    done = lap.crystal("verify", "--repair")
+    assert (done.code, "sent again" in done.out) == (0, True), done
+    exchange(desk, lap)
+    assert sum("said meanwhile" in said for said in lines_of(desk)) == 1
+    assert not any("plums" in said for said in lines_of(desk))
+    assert (lines_of(desk) - before).total() == 1
