@@ -21,7 +21,8 @@ from crystal.transcript.parts import Part, call_and_result, call_text, result_te
 from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.trees import texts_of
 
-_SESSION_CONTEXT = "<session_context>"
+_NOT_TYPED = ("<session_context>", "System: Potential loop detected. Details: ")
+"""Beginnings of prompts that the program writes itself."""
 _FOLDER = re.compile(r"Workspace Directories:\*\*\n\s+- (.+)")
 _COMPRESSED = "Got it. Thanks for the additional context!"
 _SUMMARY = "crystalSummary"
@@ -75,7 +76,7 @@ class GeminiReader(SnapshotReader):
         kind, text = fields.get("type"), _text(fields.get("content"))
         if _EARLIER in fields:
             return
-        if kind == "user" and not _is_session_context(fields):
+        if kind == "user" and not _is_programs_own(fields):
             yield Part("summary", text) if _SUMMARY in fields else Part("user", without_files(text))
         elif kind in _ANSWERS and text != _COMPRESSED:
             yield Part("thinking", "\n".join(_thoughts(fields)))
@@ -135,13 +136,13 @@ def _add_message(messages: dict[str, Fields], others: list[Fields], message: Fie
 def _folder_of(messages: Iterable[Fields], sides: Mapping[PurePath, bytes]) -> str | None:
     for content in sides.values():
         return word(content.decode("utf-8", "replace").strip())
-    texts = (_text(message.get("content")) for message in messages if _is_session_context(message))
+    texts = (_text(message.get("content")) for message in messages if _is_programs_own(message))
     found = next((match for text in texts if (match := _FOLDER.search(text))), None)
     return None if found is None else found[1].strip()
 
 
-def _is_session_context(fields: Fields) -> bool:
-    return fields.get("type") == "user" and _text(fields.get("content")).startswith(_SESSION_CONTEXT)
+def _is_programs_own(fields: Fields) -> bool:
+    return fields.get("type") == "user" and _text(fields.get("content")).startswith(_NOT_TYPED)
 
 
 def _text(content: object) -> str:

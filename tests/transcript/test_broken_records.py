@@ -359,6 +359,8 @@ def test_a_gemini_session_that_goes_on_repeats_its_messages_in_another_form() ->
         return read("gemini-cli", Snapshot(PurePath("chats/session-x.jsonl"), data, samples.no_such_table, {}))
 
     assert read_lines([*first, {"$set": {"messages": history}}]) == read_lines(first)
+    warned = {"id": "m2", "type": "user", "content": "System: Potential loop detected. Details: Repeating content."}
+    assert read_lines([*first, warned])[1:] == read_lines(first)[1:], "nobody typed that"
 
 
 def test_a_change_of_an_unknown_kind_is_kept_and_counted() -> None:
