@@ -27,6 +27,8 @@ _COUNTED = re.compile(r"\d{8}_\d{1,5}")
 _FOR_MODEL = "turnContext"
 """Marks what the program says to the model at each prompt: the time, the folder."""
 _TOOL = "crystalTool"
+_REPEATED = "crystalRepeated"
+"""Marks a thought that each of several calls at once has before it."""
 _READ = {
     "sessions": (
         "name description session_type working_dir created_at updated_at model_config_json",
@@ -34,6 +36,7 @@ _READ = {
     ),
     "messages": ("metadata_json", "id message_id session_id role content_json created_timestamp timestamp tokens"),
 }
+_THOUGHTS = ("thinking", "reasoning")
 _UNTITLED = frozenset(("CLI Session", "New Chat", "New session"))
 
 
@@ -97,9 +100,9 @@ class GooseReader(SnapshotReader):
                 yield call(*_call(item))
             elif "toolResult" in item:
                 yield Part("tool_result", _result(fields_of(item["toolResult"])), word(item.get(_TOOL)))
-            elif kind in ("thinking", "reasoning"):
+            elif kind in _THOUGHTS and _REPEATED not in item:
                 yield Part("thinking", word(item.get("thinking")) or word(item.get("text")) or "")
-            else:
+            elif kind not in _THOUGHTS:
                 is_hint = is_for_model or _COPIED in fields or (is_hidden and _CONTINUED in text)
                 yield Part(own, "" if is_hint else text)
 
@@ -147,13 +150,17 @@ def _said(message: Fields) -> Fields:
 
 
 def _named(messages: list[Fields]) -> Iterator[tuple[str, Fields]]:
-    """Yield each message with its name. A result gets the name of its tool."""
+    """Yield each message with its name. A result gets the name of its tool, a thought that is repeated a mark."""
     tools: dict[str, str | None] = {}
+    before: list[Fields] = []
     used: Counter[str] = Counter()
     for message, is_copy in zip(messages, _copies(messages), strict=True):
         items = [fields_of(item) for item in list_of(message.get("content"))]
         tools.update({str(item.get("id")): _call(item)[0] for item in items if "toolCall" in item})
+        thoughts = [item for item in items if item.get("type") in _THOUGHTS]
         named = [{**item, _TOOL: tools.get(str(item.get("id")))} if "toolResult" in item else item for item in items]
+        named = [{**item, _REPEATED: True} if item in thoughts and item in before else item for item in named]
+        before = before if all("toolResult" in item for item in items) else thoughts
         told = [(item.get("type"), item.get("text") or item.get("thinking") or item.get("id")) for item in items]
         name = f"{(moment_of(message['created']) or 0) // 1000}-{message['role']}-{digest(told)[:16]}"
         copied = {_COPIED: True} if is_copy else {}

@@ -85,6 +85,24 @@ def test_what_version_1_50_says_to_its_model_at_each_prompt_is_nobodys_and_hides
     assert turns == [("user", "go on"), ("assistant", "Done.")] * 2
 
 
+def test_a_thought_before_several_calls_at_once_is_thought_once(db: apsw.Connection) -> None:
+    """As version 1.50 writes them: a message for each call, with the whole thought, and its result after it."""
+    thought = {"type": "thinking", "thinking": "Both at once.", "signature": ""}
+    for number in range(3):
+        call = {"type": "toolRequest", "id": f"c{number}", "toolCall": {"value": {"name": "shell", "arguments": {}}}}
+        result = {"type": "toolResponse", "id": f"c{number}", "toolResult": {"value": {"content": []}}}
+        prompt = [{"type": "text", "text": "again"}]
+        for role, content in (("assistant", [thought, call]), ("user", [result] if number != 1 else prompt)):
+            db.execute(
+                "INSERT INTO messages (message_id, session_id, role, content_json, created_timestamp)"
+                " VALUES (hex(randomblob(8)), '20260724_3', ?, ?, ?)",
+                (role, json.dumps(content), 1_790_000_000 + number),
+            )
+    parts = [part for record in records(db, "20260724_3") for part in READER.parts(json.loads(record.line))]
+    said = [part.role for part in parts if part.role == "tool_call" or part.text in ("Both at once.", "again")]
+    assert said[-6:] == ["thinking", "tool_call", "tool_call", "user", "thinking", "tool_call"]
+
+
 def test_a_counted_session_without_its_row_is_told_by_its_first_message(db: apsw.Connection) -> None:
     db.execute("DELETE FROM sessions")
     source = snapshot_of(db, "sessions.db")
