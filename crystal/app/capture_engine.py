@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from crystal.sync.sending import Link
     from crystal.sync.wire import Lane
 
-SessionEnded = Callable[[str, int], None]
-"""Told the id of a session, and when it ended, ms."""
-
 
 def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
     """Make the engine of capture: into the store, on a device that has joined a home into the outbox.
@@ -134,7 +131,7 @@ def _claim_here(claim: Claim, store: Store, segment: Segment, now: int) -> int:
     return ident
 
 
-def _device_sinks(machine: Machine, lane: Lane) -> tuple[Sink, SessionEnded]:
+def _device_sinks(machine: Machine, lane: Lane) -> tuple[Sink, Callable[[str, int], None]]:
     """Return where segments go on a device, and the callback for the end of a session."""
     from crystal.sync.sink import DeviceSink, tell_ended  # noqa: PLC0415 - brings cryptography: only a device seals
 

@@ -10,7 +10,7 @@ from typing import Any
 
 AGENT_VARIABLES = ("CLAUDECODE", "AI_AGENT", "CODEX_SANDBOX", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE")
 """Agents set one of these variables in the shells that they start."""
-RECALLING = frozenset("search show sessions memories get recall changed blame how fix about assist".split())
+RECALLING = frozenset("search show sessions memories get recall changed blame how fix about assist forget".split())
 """The commands that print recalled text, except ``context``, which prints the fence itself."""
 
 

@@ -78,7 +78,7 @@ def forget(
             if plan.is_empty:
                 raise typer.Exit(EXIT_NOTHING)
             return
-        stream = sys.stderr if as_json else sys.stdout
+        stream = sys.stdout if sys.stdout.isatty() and not as_json else sys.stderr
         width = look_of(stream).width
         if not yes:
             if not sys.stdin.isatty():

@@ -77,8 +77,8 @@ def long_output(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("long_output")
 def test_a_long_output_that_the_preview_did_not_list_is_asked_about(memory: Path) -> None:
     seen = crystal("forget", "--query", "quokka", typed="y\nn\n", terminal=True)
-    assert "will be forgotten: 1 message" in seen.out
-    assert "more messages have the words, in a part of a long output" in seen.out
+    assert "will be forgotten: 1 message" in seen.err
+    assert "more messages have the words, in a part of a long output" in seen.err
     assert (seen.code, held(memory)) == (130, True)
     assert seen.err.endswith("crystal: nothing was forgotten\n")
     assert crystal("forget", "--query", "quokka", typed="y\ny\n", terminal=True).code == 0

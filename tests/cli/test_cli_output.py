@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from crystal.cli.agent import RECALLING
+from crystal.cli.app import COMMANDS
 from crystal.redact import Redactor
 from tests.support.capture_machine import keep_transcript, line
 from tests.support.command import crystal
@@ -58,6 +60,8 @@ def test_what_an_agent_reads_in_its_shell_is_fenced(home: Path, monkeypatch: pyt
         ["memories"],
         ["memories", "--json"],
         ["sessions"],
+        ["forget", "--query", "zebra", "--dry-run"],
+        ["forget", "--query", "zebra", "--dry-run", "--json"],
     ):
         shown = crystal(*words).out
         assert "zebra" in shown or words == ["sessions"]
@@ -66,6 +70,19 @@ def test_what_an_agent_reads_in_its_shell_is_fenced(home: Path, monkeypatch: pyt
     assert found.pop("fence").startswith("<crystal-memory-")
     assert found.pop("fence_end").endswith(">")
     assert set(found) == set(json.loads(plain.out))
+    gone = crystal("forget", "--query", "zebra", "--yes").out
+    assert "zebra" in gone
+    assert "zebra" not in Redactor(b"k").clean_text(gone)[0]
+
+
+def test_a_new_command_is_fenced_or_known_to_print_nothing_recalled() -> None:
+    """Names and counts of sessions are no recalled text; ``context`` and ``handoff --brief`` print the fence."""
+    unfenced = set(
+        "init remember status projects vault files sources reflect usage web tui context statusline backfill import"
+        " migrate export handoff restore agents mcp access watch sync doctor verify secrets config models"
+        " completion uninstall relay devices promote demote".split()
+    )
+    assert set(COMMANDS) - RECALLING == unfenced, "add it to RECALLING in crystal/cli/agent.py, or here"
 
 
 def test_a_search_that_finds_nothing_names_the_import_while_past_sessions_wait(home: Path) -> None:

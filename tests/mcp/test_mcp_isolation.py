@@ -168,7 +168,8 @@ def test_no_tool_tells_another_agent_of_it(planted: Planted) -> None:
         told = told_by(planted.others[number % len(planted.others)], name, arguments)
         assert not [word for word in (*WORDS, "cart", "pyyaml") if word in told], (name, arguments, told)
     changing = {"crystal_remember", "save_memory", "write_memory", "crystal_sources_add", "crystal_sources_sync"}
-    assert called | changing == {tool.name for tool in (*TOOLS, *ALIASES, *CONNECTOR)}
+    every = {tool.name for tool in (*TOOLS, *ALIASES, *CONNECTOR)}
+    assert called | changing == every, "`asked` must ask each tool that reads"
 
 
 @each_row("number", range(len(OTHERS)))
@@ -341,7 +342,7 @@ def test_every_table_of_conversations_is_shadowed(store: Store) -> None:
     for table in tables:
         columns = {row[1] for row in store.rows(f"PRAGMA table_info({table})")}
         if columns & telling and not table.startswith(internal):
-            assert (table in SHADOWS) != (table in without), table
+            assert (table in SHADOWS) != (table in without), f"{table}: SHADOWS in crystal/store/isolation.py lacks it"
 
 
 def test_no_module_of_the_server_opens_all_of_the_memory_for_reading() -> None:

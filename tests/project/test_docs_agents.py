@@ -26,6 +26,7 @@ IN_OTHER_TESTS = {
 
 def test_every_agent_has_a_row_with_its_variables() -> None:
     for harness in (one for one in HARNESSES.values() if not one.is_store):
+        assert harness.title in ROWS, f"docs/how-to/agents.md lacks a row for {harness.title}"
         variables = {place.variable for place in harness.places if place.variable}
         missing = [name for name in variables if name not in "".join(ROWS[harness.title])]
         assert missing == [], harness.title

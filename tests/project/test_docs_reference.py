@@ -21,9 +21,7 @@ import crystal
 from crystal import Crystal
 from crystal.app.progress import ProgressFile
 from crystal.cli.app import COMMANDS, load_command
-from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.errors import CrystalError
-from crystal.install.live.mechanisms import MECHANISMS
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, add_tombstones
 from crystal.store.sync.relay_peers import NewLink, add_peer
@@ -257,17 +255,6 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  
         for each in patterns:
             is_there = any(re.fullmatch(pattern_of(each), key) for key in keys)
             assert is_there or each in SELDOM, f"{section}: {each} was never seen"
-
-
-def test_every_agent_has_its_row_with_its_variables_and_how_it_is_captured() -> None:
-    page = (ROOT / "docs" / "how-to" / "agents.md").read_text("utf-8")
-    rows = {row.split("|")[1].strip(): row for row in page.splitlines() if row.startswith("| ")}
-    for agent in HARNESSES.values():
-        if agent.is_store:
-            continue
-        assert all(place.variable is None or place.variable in rows[agent.title] for place in agent.places)
-        is_live = agent.name in {*MECHANISMS, CLAUDE_CODE}
-        assert agent.is_export or rows[agent.title].split("|")[4].strip() == f"at each {'turn' if is_live else 'sync'}"
 
 
 def test_every_command_with_json_has_a_section() -> None:

@@ -25,4 +25,4 @@ def part_of(rows: Iterable[Row], number: int = 1) -> list[Row]:
     every = list(rows)
     if settings.default.max_examples >= THOROUGH:
         return every
-    return every[:: -(-len(every) // number)]
+    return every[:: max(1, -(-len(every) // number))]

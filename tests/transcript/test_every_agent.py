@@ -51,7 +51,8 @@ def test_every_agent_has_samples_that_say_where_they_are_from() -> None:
     agents = {name for name, row in HARNESSES.items() if not row.is_store}
     assert samples.sampled() == sorted(agents - {CLAUDE_CODE})
     for harness in samples.sampled():
-        assert "icence" in (samples.AGENTS / harness / "README.md").read_text("utf-8")
+        readme = samples.AGENTS / harness / "README.md"
+        assert "icence" in readme.read_text("utf-8"), f"{readme} must say under which licence the samples are"
 
 
 def read_samples(home: Path, harnesses: list[str], *command: str) -> None:
