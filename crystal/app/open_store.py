@@ -16,15 +16,26 @@ from crystal.store.upgrade import refuse_foreign
 
 
 def archives_of(places: Places) -> list[Path]:
-    """Return the archive files of all agents, in order."""
+    """Return the archive files of all agents, in order. Raises what ``archive_names`` does."""
     return sorted(map(Path, archive_names(places)))
 
 
 def archive_names(places: Places) -> Iterator[str]:
-    """Yield the paths of the archive files of all agents, as text: a path object for each of thousands takes time."""
-    for top in (places.ldm_home / "agents").glob("*/memory/transcripts"):
-        for folder, _, names in os.walk(top):
+    """Yield the paths of the archive files of all agents, as text: a path object for each of thousands takes time.
+
+    Raises:
+        CrystalError: The system refuses to list a folder. An archive that cannot be seen is not one that is not there.
+    """
+    top = places.ldm_home / "agents"
+    _, agents, _ = next(os.walk(top, onerror=_refuse), ("", [], []))
+    for agent in agents:
+        for folder, _, names in os.walk(top / agent / "memory" / "transcripts", onerror=_refuse):
             yield from (f"{folder}{os.sep}{name}" for name in names if name.endswith(".jsonl.zst"))
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise refused(error, Path(error.filename)) from error
 
 
 def refuse_lost(places: Places) -> None:

@@ -145,7 +145,7 @@ def describe(state: CaptureState, now: int) -> str:
         others = f"; and {more} more: crystal doctor" if more else ""
         return f"NOT capturing: {first.message} (fix: {first.fix}){others}"
     if any(one.code == NO_CLIENT for one in state.remarks):
-        return "nothing to capture: no coding agent has been used on this machine"
+        return "nothing to capture: no coding agent is found on this machine"
     last = "nothing captured yet" if state.last_capture is None else f"last capture {ago(state.last_capture, now)}"
     remarks = "".join(f"; {one.message} (fix: {one.fix})" for one in state.remarks)
     return f"capturing; {last}{remarks}"
@@ -220,4 +220,4 @@ def _remarks(facts: CaptureFacts) -> Iterator[Reason]:
         problem, fix = facts.unusable_enrich_lock
         yield Reason("vectors", f"vectors and summaries wait: {problem}", fix)
     if not facts.hooks and not facts.other_agents:
-        yield Reason(NO_CLIENT, "no coding agent has been used on this machine", "use one, then: crystal init --all")
+        yield Reason(NO_CLIENT, "no coding agent is found on this machine", "use one, then: crystal init --all")

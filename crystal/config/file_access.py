@@ -54,9 +54,16 @@ def _command(place: Path) -> str:
     is_folder = stat.S_ISDIR(info.st_mode)
     if info.st_uid == me:
         return f"chmod u+rw{'x' if is_folder else ''} {shlex.quote(str(place))}"
+    if is_folder and not _is_in_home(place):  # ``chown -R`` of a system's folder, or of /, would break the system
+        return f"choose another place, or ask for access to {place}"
     # Usually another user's command (sudo) created it with its contents, or a database with the files beside it.
     quoted = shlex.quote(str(place).removesuffix("-wal").removesuffix("-shm"))
     return f"sudo chown -R {_name(me)} {quoted}" if is_folder else f"sudo chown {_name(me)} {quoted}*"
+
+
+def _is_in_home(place: Path) -> bool:
+    home = Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111 - Path.home() may raise
+    return home in Path(os.path.realpath(place)).parents
 
 
 def _name(user: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -18,8 +17,7 @@ import pytest
 from crystal.app.integrity import open_to_prove
 from crystal.store import Store, upgrade
 from tests.support import broken_places
-from tests.support.broken_places import keep_memory, run
-from tests.support.capture_machine import keep_transcript, line
+from tests.support.broken_places import keep_memory, leave_a_log, run
 from tests.support.command import crystal
 
 pytestmark = pytest.mark.slow
@@ -252,58 +250,6 @@ def test_a_database_that_may_not_be_written_is_read_and_told(kept: Path) -> None
     assert_status_tells("crystal.db cannot be written", f"chmod u+rw {database}", powerless=True)
 
 
-OTHERS = {
-    "the database": ".ldm/memory/crystal.db",
-    "its log": ".ldm/memory/crystal.db-wal",
-    "the folder": ".ldm/memory",
-    "everything": ".ldm",
-    "the archive": ".ldm/agents/*/memory/transcripts",
-}
-
-
-@is_root
-@pytest.mark.parametrize("what", OTHERS)
-def test_what_belongs_to_another_user_is_told_with_its_owner_and_a_command_that_works(kept: Path, what: str) -> None:
-    """What ``sudo crystal`` has left, for example: a mode is no use to somebody who may not change it."""
-    leave_a_log(kept / ".ldm" / "memory")
-    keep_transcript(kept, "another", line("a marble quarry"))
-    (path,) = kept.glob(OTHERS[what])
-    path.chmod(0o700 if path.is_dir() else 0o600)
-    os.chown(path, NOBODY, NOBODY)
-    for words in (["status"], ["doctor"], ["search", "basalt"], ["sync"]):
-        done = run(*words, powerless=True)
-        assert "chmod" not in done.stdout + done.stderr, done
-        assert "belongs to nobody" in done.stdout + done.stderr, (words, done)
-    assert run("status", powerless=True).stdout.startswith("NOT capturing: ")
-    subprocess.run(printed_fix("doctor"), shell=True, check=True)
-    assert run("sync", powerless=True).returncode == 0
-    assert "the basalt quarry" in run("search", "basalt", powerless=True).stdout
-    assert "a marble quarry" in run("search", "marble", powerless=True).stdout
-
-
-def printed_fix(*words: str) -> str:
-    """Return the command after ``sudo``, as it is printed, up to the end of its line."""
-    found = re.search(r"fix: sudo (chown .+)", run(*words, powerless=True).stdout)
-    assert found
-    return found[1]
-
-
-@is_root
-def test_a_session_whose_archive_belongs_to_another_user_is_told_while_others_go_on(kept: Path) -> None:
-    (archive,) = (kept / ".ldm").rglob("s.jsonl.zst")
-    archive.chmod(0o600)
-    os.chown(archive, NOBODY, NOBODY)
-    keep_transcript(kept, "s", line("a granite quarry"))
-    keep_transcript(kept, "another", line("a marble quarry"))
-    swept = run("sync", powerless=True)
-    assert "permission denied (it belongs to nobody) (fix: sudo chown" in swept.stderr, swept
-    assert "a marble quarry" in run("search", "marble", powerless=True).stdout
-    assert_doctor_fails(f"{archive} cannot be read and written (it belongs to nobody)", powerless=True)
-    subprocess.run(printed_fix("doctor"), shell=True, check=True)
-    assert run("sync", powerless=True).stderr == ""
-    assert "a granite quarry" in run("search", "granite", powerless=True).stdout
-
-
 @pytest.mark.usefixtures("here")
 def test_settings_that_cannot_be_read_are_told_first(kept: Path) -> None:
     settings = kept / ".config" / "crystal" / "config.toml"
@@ -321,16 +267,6 @@ def test_a_register_of_agents_that_cannot_be_read_stops_nothing_and_is_told(kept
     assert_reading_works()
     assert run("status").stdout.startswith("capturing")
     assert_doctor_fails(f"{register}: is a directory")
-
-
-def leave_a_log(data: Path) -> None:
-    """Leave what was written last in the log, as a process does that was killed."""
-    with Store.open(data / "crystal.db") as store:
-        store.execute("INSERT INTO meta VALUES ('in the log', '1')")
-        files = {path: path.read_bytes() for path in data.glob("crystal.db*")}
-    for path, content in files.items():
-        if not path.name.endswith("-shm"):
-            path.write_bytes(content)
 
 
 @contextlib.contextmanager

@@ -292,7 +292,7 @@ def test_a_server_and_hooks_in_one_file_come_and_go_together(order: tuple[str, s
 
 def test_all_is_every_agent_found_here(home: Path) -> None:
     assert "no agent was found" in crystal("init", "--yes", "--no-import", "--all").err
-    assert crystal("status").out.startswith("nothing to capture: no coding agent has been used on this machine")
+    assert crystal("status").out.startswith("nothing to capture: no coding agent is found on this machine")
     for folder in (".gemini/tmp", ".pi/agent/sessions", ".aider"):
         (home / folder).mkdir(parents=True)
     assert crystal("status").out.startswith("NOT capturing: no agent runs crystal's hook (fix: crystal init --all)")

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from crystal.store import Store
 from tests.support.capture_machine import keep_transcript, line
 from tests.support.command import crystal
 from tests.support.whole_memory import ROOT
@@ -50,3 +51,13 @@ def assert_doctor_fails(run: Run, named: str, *, also_json: bool = True, **how: 
         as_json = run("doctor", "--json", **how)
         assert not json.loads(as_json.stdout)["ok"]
     return done.stdout
+
+
+def leave_a_log(data: Path) -> None:
+    """Leave what was written last in the log, as a process does that was killed."""
+    with Store.open(data / "crystal.db") as store:
+        store.execute("INSERT INTO meta VALUES ('in the log', '1')")
+        files = {path: path.read_bytes() for path in data.glob("crystal.db*")}
+    for path, content in files.items():
+        if not path.name.endswith("-shm"):
+            path.write_bytes(content)
