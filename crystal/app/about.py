@@ -37,6 +37,8 @@ from crystal.work.errors import MAX_CHARACTERS, error_lines, plain_error
 from crystal.work.mentions import ThingKind, joined, kind_of_name, mentions, sentences_with, shortened, words_of
 
 EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "said", "remembered", "committed"]
+WHY = {"edited": "asked", "failed": "command", "ran": "command", "fixed": "error", "committed": "by"}
+"""What ``why`` of an event is, by what happened."""
 
 _COMMITTED = re.compile(r"\[[^\]]+ [0-9a-f]+\] ")
 """Pattern of the line that git prints of a commit that it made."""
@@ -90,6 +92,11 @@ class Event:
     def size(self) -> str:
         """Return what an edit changed, after a space: `` +9 -2``; empty for what is no edit."""
         return f" +{self.added} -{self.removed}" if self.added or self.removed else ""
+
+    @property
+    def because(self) -> str:
+        """Return ``why`` after what it is: ``asked: ...``; empty if there is none."""
+        return f"{WHY[self.what]}: {self.why}" if self.why else ""
 
     @property
     def place(self) -> str:

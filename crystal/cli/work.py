@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 SHORT_ID = 8
 MAX_RELATED = 5
-WHY = {"edited": "asked", "failed": "command", "ran": "command", "fixed": "error", "committed": "by"}
-"""Field of an event that is shown in its second line."""
 
 
 def changed(
@@ -247,7 +245,7 @@ def _event_lines(one: Event, look: render.Look, now: int) -> Iterator[str]:
     times = f" {one.times} times" if one.times > 1 else ""
     yield f"{look.name(one.what)}{times}{one.size}: {one_line(one.text)}"
     if one.why:
-        yield f"  {WHY[one.what]}: {render.clipped(one_line(one.why), look.width - 11)}"
+        yield f"  {render.clipped(one_line(one.because), look.width - 2)}"
     place = ", ".join(part for part in (clock(one.at, now), one.project, one.place) if part)
     yield f"  {look.dim(place)}"
 

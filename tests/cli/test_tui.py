@@ -134,6 +134,7 @@ def test_blame_fix_and_history_of_what_is_in_sight(store: Store, tmp_path: Path)
         assert "Edit call" in page(browser)
         await press("a")
         assert [row.splitlines()[1].split(" ")[0] for row in rows(browser)] == ["fixed", "edited", "failed"]
+        assert rows(browser)[0].startswith("edited cart.py · error: ")
         await press("escape")
         assert "Edit call" in page(browser), "where a was pressed"
         await press("escape")
@@ -153,7 +154,12 @@ def test_pages_folds_and_what_cannot_be_done_are_said(store: Store) -> None:
     add_turn(store, "Bash: ls", role="tool_call", tool="Bash", session="long", ts=NOW + 1_000)
 
     async def steps(browser: MemoryBrowser, press: Callable[..., Awaitable[None]]) -> None:
-        for key, words in (("b", "no file"), ("f", "nothing failed"), ("a", "nothing to look up")):
+        for key, words in (
+            ("b", "no file"),
+            ("f", "nothing failed"),
+            ("a", "nothing to look up"),
+            ("question_mark", "t days"),
+        ):
             await press(key)
             assert words in title(browser)
         await press("enter")

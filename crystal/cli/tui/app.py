@@ -29,6 +29,7 @@ PAUSE_SECONDS = 0.12
 WIDE = 100
 """Minimum number of columns at which the list and the conversation are shown side by side."""
 MAX_FOLDED = 90
+OTHER_KEYS = "Esc back · Enter open · t days · n next · p previous · N last · P first page"
 
 
 class FoldedTurn(Collapsible):
@@ -80,7 +81,8 @@ class MemoryBrowser(App[None]):
         Binding("p", "page(-1)", "Previous", show=False),
         Binding("N", "first_or_last(True)", "Last", show=False),
         Binding("P", "first_or_last(False)", "First", show=False),
-        Binding("escape", "return", "Back"),
+        Binding("escape", "return", "Back", show=False),
+        Binding("question_mark", "keys", "Keys", key_display="?"),
         Binding("q", "quit", "Quit"),
     ]
 
@@ -290,6 +292,10 @@ class MemoryBrowser(App[None]):
 
     def _turn_to(self, page: ConversationPage, start: int) -> None:
         self.run_worker(self._open(page.target, max(0, start)), group="conversation", exclusive=True)
+
+    def action_keys(self) -> None:
+        """Say the keys for which the last line has no room."""
+        self._say(OTHER_KEYS)
 
     def action_return(self) -> None:
         """Go back to the list; from a list about something, to that."""

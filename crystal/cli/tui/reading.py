@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crystal.app.about import about, most_telling
+from crystal.app.about import Event, about, most_telling
 from crystal.app.blame import blame, line_span
 from crystal.app.context import Machine
 from crystal.app.fixes import fix
@@ -132,12 +132,16 @@ def memories(machine: Machine) -> EntryList:
 def history(machine: Machine, thing: str) -> EntryList:
     """List the history of a thing."""
     found, now = about(machine, thing), machine.now()
-    entries = [
-        _entry(one.text, one.uuid, f"{one.what}{one.size}", clock(one.at, now), one.project)
-        for one in most_telling(found.events, EVENTS)
-    ]
+    entries = [_event(one, now) for one in most_telling(found.events, EVENTS)]
     note = "; ".join((*found.notes, *([] if entries else ["nothing is known of it"])))
     return EntryList(f"about {render.one_line(thing)}", entries, note)
+
+
+def _event(one: Event, now: int) -> ListEntry:
+    """Return the row of an event; of an edit what was asked comes first, because the file is the same in every row."""
+    words = [one.because, one.text] if one.what == "edited" else [one.text, one.because]
+    facts = (f"{one.what}{one.size}", clock(one.at, now), one.project)
+    return _entry(" · ".join(filter(None, words)), one.uuid, *facts)
 
 
 def lines_of(machine: Machine, file: str, name: str) -> EntryList:
