@@ -152,7 +152,10 @@ def test_the_pages_of_a_session_hold_each_turn_once(samples):
 
 def test_a_page_after_the_last_is_the_last(home):
     remember(home, ["the only line"])
-    assert "the only line" in Client().get(f"/session/{SESSION}?from=9999999").text
+    page = Client().get(f"/session/{SESSION}?from=9999999").text
+    assert "the only line" in page
+    assert f"crystal handoff {SESSION} --to claude-code<" in page
+    assert crystal("handoff", SESSION, "--to", "claude-code", "--dry-run", "--project", str(home)).code == 0
 
 
 def test_older_days_show_every_session_once(home, monkeypatch):
@@ -250,6 +253,7 @@ def test_forgetting_shows_first_then_proves(home):
     (home / "notes" / "a.md").write_text("a glockenspiel")
     assert crystal("sources", "add", str(home / "notes")).code == 0
     client = Client()
+    assert "<dt>notes, a source</dt><dd>1 file<" in client.get("/health").text
     assert "still found: 1 file of your sources" in client.send_form("/forget/preview", query="glockenspiel").text
     seen = client.send_form("/forget/preview", query="xylophonium").text
     assert "the word is xylophonium" in seen

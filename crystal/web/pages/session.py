@@ -10,6 +10,7 @@ from markupsafe import Markup
 from crystal.app.context import Machine
 from crystal.errors import NotFoundError
 from crystal.export.markdown import session_lines
+from crystal.handoff.target import TARGETS
 from crystal.model.capture import hit_name
 from crystal.sessions.reading import (
     ShownTurn,
@@ -67,11 +68,12 @@ def show(machine: Machine, params: RequestValues) -> Page:
     last = max(0, found.total - 1) // PER_PAGE * PER_PAGE
     if found.start > last:  # some of its turns were forgotten since
         found = read_page(machine.stores, target, start=last, limit=PER_PAGE)
+    harness = found.session.harness
     values = {
         "session": found.session, "start": found.start, "end": found.start + len(found.turns), "total": found.total,
         "earlier": max(0, found.start - PER_PAGE) if found.start else None,
         "later": found.start + PER_PAGE if found.start + PER_PAGE < found.total else None, "last": last,
-        "threads": threads(found.turns),
+        "threads": threads(found.turns), "agent": harness if harness in TARGETS else "AGENT",
         "prompts": [turn for turn in found.turns if turn.role == "user" and not turn.subagent],
     }  # fmt: skip
     return Page("session.html", found.session.title or "A session without words", values)
