@@ -96,10 +96,13 @@ def _blocks(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple
     places = sorted(store.rows(sql, (ids,)))
     if not places:
         return
-    with store.db.blob_open("main", f"{table}_vector_chunks00", "vectors", places[0][0], False) as blocks:
+    blocks = store.db.blob_open("main", f"{table}_vector_chunks00", "vectors", places[0][0], False)
+    try:
         for block, group in groupby(places, key=itemgetter(0)):
             blocks.reopen(block)
             yield int(size), list(group), blocks
+    finally:
+        blocks.close(True)  # without the error of a read that failed, which its reader has
 
 
 def ids_where(store: Store, sql: str, values: Sequence[object], limit: int = -1) -> list[int]:
