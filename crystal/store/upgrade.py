@@ -92,7 +92,10 @@ def _expected(version: int) -> dict[str, tuple[str, str]]:
         return _definitions(fresh)
 
 
-_NO_MATTER = r'--[^\n]*|[\s"]+'
+_COMMENT = r" *--[^\n]*"
+"""A comment of a migration. Each store would keep a copy, 29 KB, and every process that opens it would read them."""
+
+_NO_MATTER = rf'{_COMMENT}|[\s"]+'
 
 
 def _definitions(db: apsw.Connection) -> dict[str, tuple[str, str]]:
@@ -209,7 +212,7 @@ def _apply(db: apsw.Connection, until: int) -> None:
     try:
         for number, sql in steps():
             if version_of(db) < number <= until:
-                db.execute(sql)
+                db.execute(re.sub(_COMMENT, "", sql))
                 if REWRITES in sql and found > 0:
                     from crystal.store.recompress import rewrite  # noqa: PLC0415 - once per store
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from array import array
+from unittest.mock import Mock, patch
 
 import pytest
 from hypothesis import example, given
@@ -145,11 +146,32 @@ def test_the_newest_chunks_come_first_whatever_order_they_were_stored_in(store: 
 
 
 def test_looking_at_the_queue_reads_an_index_and_sorts_nothing(store: Store):
-    plan = store.rows(
-        "EXPLAIN QUERY PLAN SELECT id, text_sha256, text FROM chunks WHERE vector_generation = 0"
-        " ORDER BY ts DESC, id DESC LIMIT 1"
-    )
-    assert [row[3] for row in plan] == ["SEARCH chunks USING INDEX chunks_pending (vector_generation=?)"]
+    used = {}
+    for asked in (0, 1, 2):
+        if asked:
+            vectors.ensure_generation(store, "dice", f"model {asked}", 8, NOW)
+        read = Mock(wraps=store.rows)
+        with patch.object(store, "rows", read):
+            vectors.pending_chunks(store, asked, 1)
+        plans = [store.rows(f"EXPLAIN QUERY PLAN {sql}", values) for (sql, values), _ in read.call_args_list[1:]]
+        used[asked] = [row[3] for plan in plans for row in plan]
+    of_all = "SEARCH chunks USING INDEX chunks_pending (vector_generation=?)"
+    assert used[0] == [of_all]
+    assert used[1] == [of_all]
+    assert used[2] == [of_all, "SCAN chunks USING INDEX waiting_chunks_vec_1"]
+
+
+def test_only_generations_with_a_successor_have_an_index_of_their_chunks(store: Store):
+    queues = "SELECT name FROM sqlite_schema WHERE name GLOB 'waiting_*'"
+    first = vectors.ensure_generation(store, "dice", "a", 8, NOW)
+    assert store.rows(queues) == []
+    second = vectors.ensure_generation(store, "dice", "b", 8, NOW)
+    assert store.all(str, queues) == [f"waiting_chunks_vec_{first}"]
+    vectors.drop_generation(store, second)
+    assert store.rows(queues) == []
+    second = vectors.ensure_generation(store, "dice", "c", 8, NOW)
+    vectors.promote(store, second)
+    assert store.rows(queues) == []
 
 
 def test_looking_for_the_same_text_costs_the_same_in_a_store_of_any_size(store: Store):

@@ -12,7 +12,7 @@ _QUESTIONS = (
     "SELECT 1 FROM problems",
     "SELECT 1 FROM private_marks WHERE until_at IS NULL",
     "SELECT 1 FROM relay_peers WHERE revoked_at IS NULL",
-    "SELECT 1 FROM chunks WHERE vector_generation = 0",
+    "SELECT 1 FROM chunks WHERE vector_generation = 0 AND vector_generation <= 0",
     "SELECT 1 FROM forget_work",
     "SELECT 1 FROM tombstones WHERE done_at IS NULL",
 )

@@ -127,6 +127,9 @@ def _make(store: Store, provider: str, model: str, dimension: int, now: int) -> 
     # A number that chunks still have must not be reused for another model.
     marked = store.value("SELECT max(vector_generation) FROM chunks") or 0
     ident = max(newest, marked) + 1
+    for older in generations(store):
+        name, state = _queue_of(older.id), _is_in(older.id)
+        store.execute(f"CREATE INDEX IF NOT EXISTS {name} ON chunks(ts) WHERE {state}")
     store.insert("embedding_generations", _MADE, ident, provider, model, dimension, now)
     create_table(store, ident, dimension)
     ask_again(store)  # what one provider refused, another may accept
@@ -147,6 +150,8 @@ def _drop(store: Store, generation: int) -> None:
         for newest in generations(store)[-1:]:
             serve(store, newest.id)
     store.execute(f"DROP TABLE IF EXISTS {table_of(generation)}")
+    for one in (generation, *(newest.id for newest in generations(store)[-1:])):
+        store.execute(f"DROP INDEX IF EXISTS {_queue_of(one)}")
     store.execute(
         "UPDATE chunks SET vector_generation = 0 WHERE vector_generation IN (?, ?)", (generation, -generation)
     )
@@ -203,9 +208,8 @@ def pending_chunks(store: Store, generation: int, limit: int) -> list[tuple[int,
     for state in _waiting_states(store, generation):
         if len(found) < limit:
             found += store.rows(
-                "SELECT id, text_sha256, text FROM chunks WHERE vector_generation = ?"
-                " ORDER BY ts DESC, id DESC LIMIT ?",
-                (state, limit - len(found)),
+                f"SELECT id, text_sha256, text FROM chunks WHERE {_is_in(state)} ORDER BY ts DESC, id DESC LIMIT ?",
+                (limit - len(found),),
             )
     return found
 
@@ -215,14 +219,27 @@ def count_pending(store: Store, generation: int, most: int = -1) -> int:
 
     Counting stops after ``most`` (-1: never): a larger result only means that there are more.
     """
-    states, sql = _waiting_states(store, generation), "SELECT 1 FROM chunks WHERE vector_generation = ? LIMIT ?"
-    return sum(store.value(f"SELECT count(*) FROM ({sql})", (state, most)) for state in states)
+    queues = [f"SELECT 1 FROM chunks WHERE {_is_in(state)} LIMIT ?" for state in _waiting_states(store, generation)]
+    return sum(store.value(f"SELECT count(*) FROM ({queue})", (most,)) for queue in queues)
 
 
 def _waiting_states(store: Store, generation: int) -> list[int]:
-    """Return the values of ``vector_generation`` that mean waiting; each is an index range: fast for a hook."""
+    """Return the values of ``vector_generation`` that mean waiting; each has an index: fast for a hook."""
     older = (other.id for other in generations(store) if generation == 0 or other.id < generation)
     return [0, *sorted(older, reverse=True)]
+
+
+def _is_in(state: int) -> str:
+    """Return the condition that a chunk is in a state, in words by which SQLite recognises the index of that state.
+
+    Nearly all chunks are in that of the newest generation, which has none.
+    """
+    return f"vector_generation = {int(state)}" + (" AND vector_generation <= 0" if state <= 0 else "")
+
+
+def _queue_of(generation: int) -> str:
+    """Return the name of the index of the chunks whose newest vector is of a generation, while there is a newer one."""
+    return f"waiting_{table_of(generation)}"
 
 
 def copy_vectors(store: Store, generation: int, chunks: Iterable[tuple[int, bytes]]) -> set[int]:
@@ -285,12 +302,12 @@ def refuse_chunks(store: Store, generation: int, chunk_ids: Iterable[int]) -> No
 
 def ask_again(store: Store) -> None:
     """Queue the chunks again whose waiting ended without a vector. Inside a transaction."""
-    store.execute("UPDATE chunks SET vector_generation = 0 WHERE vector_generation < 0")
+    store.execute("UPDATE chunks SET vector_generation = 0 WHERE vector_generation < 0 AND vector_generation <= 0")
 
 
 def refused_chunks(store: Store, generation: int) -> list[int]:
     """Return the chunks whose waiting for ``generation`` ended without a vector."""
-    return store.all(int, "SELECT id FROM chunks WHERE vector_generation = ?", (-generation,))
+    return store.all(int, f"SELECT id FROM chunks WHERE {_is_in(-generation)}")
 
 
 def _settle(store: Store, ident: int, generation: int, state: int) -> bool:
