@@ -44,6 +44,10 @@ HITS = 10
 SLACK_MS = 120_000
 
 
+Removals = dict[str, set[bytes]]
+"""The lines that each commit removed from a file."""
+
+
 @dataclass
 class History:
     """A repository, and what its commits say: the sessions that each names, its time, and the files it changed."""
@@ -160,25 +164,43 @@ def true_state(history: History, path: str, added: set[bytes], removed: set[byte
     """Return what git says became of an edit's lines; None if they were not committed as they were made."""
     changed = [(commit, name) for commit, name in history.changed(path) if history.times[commit] + SLACK_MS >= one.at]
     own = next((at for at, (commit, _) in enumerate(changed) if one.session in history.named.get(commit, ())), None)
-    if own is None or not added or not added <= history.diff(changed[own][0], changed[own][1] or path)[0]:
+    if own is None:
         return None
-    commit, name = changed[own]
+    commit, name = changed[own][0], changed[own][1] or path
+    if not added or not added <= history.diff(commit, name)[0]:
+        return None
     now = changed[-1][1]
     if now is None:
         return "gone"
-    text = {line for _, line in history.blame(now)}
-    gone_by = [history.diff(later, new or name or path) for later, new in changed[own + 1 :]]
-    ours = {line for by, line in history.blame(now) if by == commit}
-    if all(line in ours or (line in text and not any(line in minus for _, minus in gone_by)) for line in added):
+    later = {by: history.diff(by, new or name)[1] for by, new in changed[own + 1 :]}
+    if are_left(history, added, commit, now, set().union(*later.values())):
         return "unchanged"
-    back, new = removed & history.diff(commit, name or path)[1], added - history.before(commit, name or path)
-    if new and not new & text and back and back <= text and any(new <= minus for _, minus in gone_by):
+    if not removed and is_said_to_revert(history, added, commit, later):
         return "reverted"
-    is_taken_back = any(
-        added <= minus and f"reverts commit {commit}" in history.git("show", "-s", "--format=%b", later)
-        for (later, _), (_, minus) in zip(changed[own + 1 :], gone_by, strict=True)
-    )
-    return "reverted" if is_taken_back and not removed else "changed"
+    return "reverted" if is_replaced_again(history, added, removed, commit, name, now, later) else "changed"
+
+
+def are_left(history: History, added: set[bytes], commit: str, now: str, removed_later: set[bytes]) -> bool:
+    """Return whether a file still has all lines of a commit, by ``git blame`` or since nothing removed such a line."""
+    blamed = history.blame(now)
+    ours = {line for by, line in blamed if by == commit}
+    return added - ours <= {line for _, line in blamed} - removed_later
+
+
+def is_replaced_again(
+    history: History, added: set[bytes], removed: set[bytes], commit: str, name: str, now: str, later: Removals
+) -> bool:
+    """Return whether one commit removed all that was new, and the file has what it had replaced."""
+    text = {line for _, line in history.blame(now)}
+    back, new = removed & history.diff(commit, name)[1], added - history.before(commit, name)
+    is_back = bool(back) and back <= text
+    return is_back and bool(new) and not new & text and any(new <= minus for minus in later.values())
+
+
+def is_said_to_revert(history: History, added: set[bytes], commit: str, later: Removals) -> bool:
+    """Return whether a commit that removed the lines says that it reverts the commit that added them."""
+    removing = (by for by, minus in later.items() if added <= minus)
+    return any(f"reverts commit {commit}" in history.git("show", "-s", "--format=%b", by) for by in removing)
 
 
 def judge_edits(machine: Machine, history: History, edits: list[Subject], found: Counter[Any], *, shown: bool) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import astuple
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -24,6 +24,7 @@ from crystal.model.capture import hit_name
 from crystal.timewords.parse import clock, parse_when
 
 if TYPE_CHECKING:
+    from crystal.app.context import Machine
     from crystal.forgetting.prove.prove import ForgetProof
 
 EXIT_NOTHING = 1
@@ -62,7 +63,7 @@ def forget(
     Exit code 0: forgotten here (or, with --dry-run, something would be). 1: nothing was found. 6: --prove found
     something that is left.
     """
-    from crystal.app.forget import complete_plan, execute_and_prove, execute_plan, plan_forget
+    from crystal.app.forget import execute_and_prove, execute_plan, plan_forget
 
     with open_reader():  # raises if there is no memory yet, instead of creating one
         pass
@@ -79,33 +80,46 @@ def forget(
                 raise typer.Exit(EXIT_NOTHING)
             return
         stream = sys.stdout if sys.stdout.isatty() and not as_json else sys.stderr
-        width = look_of(stream).width
-        if not yes:
-            if not sys.stdin.isatty():
-                raise UsageError(
-                    "crystal asks before it forgets, but there is no terminal",
-                    hint="look with --dry-run, then run it again with --yes",
-                )
-            say(*_preview_lines(plan, machine.now(), width), stream=stream)
-            ask("forget all of it for good?", "nothing was forgotten")
-        with steps_shown() as progress:
-            whole = complete_plan(machine, plan, progress)
-        if not yes and (more := whole.lines_beyond(plan)):
-            head = "more messages have the words, in a part of a long output that search does not show:"
-            say(head, *_listed(list(more), machine.now(), width), stream=stream)
-            ask("forget these, too? (no: nothing is forgotten)", "nothing was forgotten")
-        plan, proof = whole, None
+        plan = _whole_plan(machine, plan, None if yes else stream)
+        proof = None
         with steps_shown() as progress:
             if prove:
                 done, proof = execute_and_prove(machine, plan, progress)
             else:
                 done = execute_plan(machine, plan, progress)
-        seen = _preview_lines(plan, machine.now(), width) if yes else ()
+        seen = _preview_lines(plan, machine.now(), look_of(stream).width) if yes else ()
         proved = () if proof is None else proof_words(proof, {str(path) for path in plan.still_held[:SHOWN]})
         answer(_as_json(plan, done, proof), [*seen, *outcome(done), *proved], as_json=as_json)
-    if proof is not None and not proof.proved:
-        from crystal.forgetting.prove.prove import NotProvedError
+    if proof is not None:
+        _check_proof(proof)
 
+
+def _whole_plan(machine: Machine, plan: ForgetPlan, ask_on: TextIO | None) -> ForgetPlan:
+    """Return the plan with all repetitions; show it on a stream and ask about it, unless that is None."""
+    from crystal.app.forget import complete_plan
+
+    if ask_on is not None:
+        if not sys.stdin.isatty():
+            raise UsageError(
+                "crystal asks before it forgets, but there is no terminal",
+                hint="look with --dry-run, then run it again with --yes",
+            )
+        say(*_preview_lines(plan, machine.now(), look_of(ask_on).width), stream=ask_on)
+        ask("forget all of it for good?", "nothing was forgotten")
+    with steps_shown() as progress:
+        whole = complete_plan(machine, plan, progress)
+    more = whole.lines_beyond(plan)
+    if ask_on is not None and more:
+        head = "more messages have the words, in a part of a long output that search does not show:"
+        say(head, *_listed(list(more), machine.now(), look_of(ask_on).width), stream=ask_on)
+        ask("forget these, too? (no: nothing is forgotten)", "nothing was forgotten")
+    return whole
+
+
+def _check_proof(proof: ForgetProof) -> None:
+    from crystal.forgetting.prove.prove import NotProvedError
+
+    if not proof.proved:
         raise NotProvedError(
             f"{proof.files} files were searched: something is left in {len(proof.traces)} places,"
             f" {len(proof.unread)} could not be read",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -170,33 +170,43 @@ def _preview(client: ClientContext, machine: Machine, plan: ForgetPlan, *notes: 
     client.previews[plan.token] = plan
     while len(client.previews) > MAX_PREVIEWS:
         del client.previews[next(iter(client.previews))]
-    warnings = [*notes]
-    if not client.is_reader:
-        warnings.append("what would be forgotten is not shown: this token does not allow to read")
-    if plan.still_held:
-        warnings.append(f"{len(plan.still_held)} files of other programs still have it; crystal does not change them")
-    if plan.source_files:
-        warnings.append(f"{len(plan.source_files)} files of the user's sources also have these words, and keep them")
-    if plan.suggestions:
-        names = ", ".join(hit_name(hit.id) for hit in plan.suggestions[:SHOWN_PLACES])
-        warnings.append(f"these hits are similar, and would stay: {names}")
-    data = _data(plan, warnings, None)
+    unread = () if client.is_reader else ("what would be forgotten is not shown: this token does not allow to read",)
+    data = _data(plan, [*notes, *unread, *_what_stays(plan)], None)
 
     def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         if plan.is_empty:
             return answered("nothing would be forgotten", items, "items", data, None)
-        things = "1 thing" if len(plan.items) == 1 else f"{len(plan.items)} things"
-        if plan.unread:
-            things = f"at least {things} and at most {len(plan.items) + plan.unread}"
-        count = things + (f" of {len(plan.sessions)} sessions" if plan.sessions else "")
-        head = f"{count} would be forgotten for good; nothing is changed yet"
         left = len(plan.items) - sum(item.data["copies"] for item in items)
-        rest = f"{left} more {'thing' if left == 1 else 'things'} would be forgotten, not shown here\n" if left else ""
+        rest = f"{_things(left, 'more ')} would be forgotten, not shown here\n" if left else ""
         more = f"{rest}to carry it out: crystal_forget with confirm={plan.token}"
-        return answered(head, items, "items", data, more)
+        return answered(_count_of(plan), items, "items", data, more)
 
     shown = _alike(plan.items if client.is_reader else ())
     return bounded([partial(_doomed_item, same[0], len(same), machine) for same in shown], compose, client.max_chars)
+
+
+def _what_stays(plan: ForgetPlan) -> Iterator[str]:
+    """Yield warnings about what has the words too, and would stay."""
+    if plan.still_held:
+        yield f"{len(plan.still_held)} files of other programs still have it; crystal does not change them"
+    if plan.source_files:
+        yield f"{len(plan.source_files)} files of the user's sources also have these words, and keep them"
+    if plan.suggestions:
+        names = ", ".join(hit_name(hit.id) for hit in plan.suggestions[:SHOWN_PLACES])
+        yield f"these hits are similar, and would stay: {names}"
+
+
+def _count_of(plan: ForgetPlan) -> str:
+    """Return a sentence with how much would be forgotten."""
+    things = _things(len(plan.items))
+    if plan.unread:
+        things = f"at least {things} and at most {len(plan.items) + plan.unread}"
+    sessions = f" of {len(plan.sessions)} sessions" if plan.sessions else ""
+    return f"{things}{sessions} would be forgotten for good; nothing is changed yet"
+
+
+def _things(number: int, more: str = "") -> str:
+    return f"{number} {more}thing" + ("" if number == 1 else "s")
 
 
 def _alike(items: Iterable[ForgetItem]) -> Iterable[list[ForgetItem]]:

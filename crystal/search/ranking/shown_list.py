@@ -44,13 +44,7 @@ def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable], first: 
     full: Hashable = None  # the session that has to wait; at most one, because any other hit ends the waiting
     out: list[Item] = []
     while ahead or waiting:
-        is_full = full is not None and len(out) >= first
-        if waiting and not (is_full and session_of(waiting[0]) == full):
-            one = waiting.popleft()
-        else:
-            while is_full and ahead and session_of(ahead[0]) == full:
-                waiting.append(ahead.popleft())
-            one = (ahead or waiting).popleft()
+        one = _take_next(ahead, waiting, full if len(out) >= first else None, session_of)
         ahead += islice(coming, 1)
         session = session_of(one)
         if full not in (None, session):
@@ -61,6 +55,17 @@ def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable], first: 
             full = session if shown[session] >= FROM_ONE_SESSION else full
         out.append(one)
     return out
+
+
+def _take_next(
+    ahead: deque[Item], waiting: deque[Item], full: Hashable, session_of: Callable[[Item], Hashable]
+) -> Item:
+    """Remove and return the next item of another session than ``full``; those of ``full`` before it wait."""
+    if waiting and session_of(waiting[0]) != full:
+        return waiting.popleft()
+    while full is not None and ahead and session_of(ahead[0]) == full:
+        waiting.append(ahead.popleft())
+    return (ahead or waiting).popleft()
 
 
 def collapsed(answers: Sequence[RankedAnswer], most: int) -> list[RankedAnswer]:
