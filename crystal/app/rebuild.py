@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import shutil
 import time
@@ -26,7 +25,7 @@ from crystal.memories.reconcile import all_records
 from crystal.memories.record import read_record as read_memories
 from crystal.store import Store
 from crystal.store.health.checks import damage
-from crystal.store.health.salvage import Salvage, device_of_agent, finish_sessions, salvage
+from crystal.store.health.salvage import Salvage, finish_sessions, salvage
 from crystal.store.private_record import RECORD_FILE, read_record
 from crystal.store.sync import past
 
@@ -123,8 +122,7 @@ def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: 
     """Import every archive; return the bytes left out until the user asks, and what is missing otherwise, in words."""
     reconcile_tombstones(machine.store, machine.places.ldm_home, machine.now())
     capture, taken, find_project = make_capture(machine).with_projects(), RebuildResult(), project_finder(machine.store)
-    device_of = functools.partial(device_of_agent, machine.store)
-    rebuild = Rebuild(capture, machine.places.ldm_home, find_project, device_of)
+    rebuild = Rebuild(capture, machine.places.ldm_home, find_project)
     for path in archives_of(machine.places):
         rebuild.take_archive(path, taken)
         progress(path.stat().st_size)

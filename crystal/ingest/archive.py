@@ -31,6 +31,9 @@ LEVEL = 9
 MAX_FRAME_BYTES = 4 << 30
 _NUMBERED = lazy_pattern(r"(.*)\+(\d+)", re.DOTALL)
 _MAGIC = b"\x28\xb5\x2f\xfd"
+_SKIPPABLE = b"\x50\x2a\x4d\x18"
+"""Begins a frame that every reader skips; the number of its further bytes follows, in 4 bytes."""
+_VOID_BYTES = 8
 _READ_BYTES = 1 << 16
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 
@@ -159,6 +162,33 @@ def compressed(text: bytes) -> bytes:
     return bytes(zstd.compress(text, options=options))
 
 
+def void(path: Path, lost: Frame, frames: Sequence[Frame]) -> None:
+    """Take a frame that cannot be read, and is archived elsewhere, out of an archive: it must not count as missing.
+
+    It becomes a frame that is skipped. If the file was cut, what is left of its last frame is cut off.
+
+    Args:
+        path: The archive file.
+        lost: The frame; if it can be read, it stays.
+        frames: All frames in the ledger, with it; the others stay.
+    """
+    if path.is_symlink() or not path.is_file() or text_of(path, lost) is not None:
+        return
+    size, end = path.stat().st_size, lost.offset + lost.length
+    torn = [one.offset for one in frames if one.offset < size < one.offset + one.length]
+    others = [one for one in frames if one != lost]
+    with _translated(path), path.open("r+b") as file:
+        if torn and not any(min(torn) < one.offset < size for one in frames):
+            file.truncate(min(torn))
+        elif (
+            end <= size
+            and lost.length >= _VOID_BYTES
+            and all(end <= one.offset or one.offset + one.length <= lost.offset for one in others)
+        ):
+            file.seek(lost.offset)
+            file.write(_SKIPPABLE + (lost.length - _VOID_BYTES).to_bytes(4, "little"))
+
+
 def next_name(name: str) -> str:
     """Return the name of an archive's replacement: ``s.jsonl.zst``, ``s+1.jsonl.zst``, ``s+2.jsonl.zst``.
 
@@ -278,7 +308,8 @@ def placed_frames(path: Path, start: int = 0) -> Iterator[tuple[Frame, bytes | N
     at = start
     while at < len(data):
         text, stop = _frame_at(data, at)
-        yield Frame(at, stop - at), text
+        if text != b"":  # what `void` left
+            yield Frame(at, stop - at), text
         at = stop
 
 

@@ -32,6 +32,7 @@ from crystal.store.capture import ledger, ledger_rebuild, snapshots, turns
 from crystal.store.capture.snapshots import SeenRecord
 from crystal.store.forget.forgetting import Tombstone, add_tombstones, is_line_forgotten
 from crystal.store.health import checks
+from crystal.store.health.salvage import device_of_agent
 from crystal.text import chunking
 from crystal.transcript.framing import end_of_lines
 from crystal.transcript.line_context import Context, parse_completed, without_context
@@ -66,13 +67,11 @@ class Rebuild:
         capture: The machine's capture; its store is rebuilt.
         ldm_home: The folder to which archive paths are relative.
         find_project: Returns the git project of a folder.
-        device_of: Returns the machine of an agent, if another machine sent its sessions.
     """
 
     capture: Capture
     ldm_home: Path
     find_project: FindProject
-    device_of: Callable[[str], str | None] = lambda _: None
     _on_disk: dict[str, finder.TranscriptFile] = field(default_factory=dict)
 
     @property
@@ -129,13 +128,16 @@ class Rebuild:
             return None
         path, taken = self.ldm_home / state.archive, RebuildResult()
         rows = [row for row in checks.ledger_rows(self.store, state.id) if row.length]
-        lost = [row.id for row in rows if not _is_kept(path, row)]
+        lost = [row for row in rows if not _is_kept(path, row)]
         if not lost:
             return None
         with self.store.transaction():
             if not self._compare_with_disk(state, taken):
                 return None
-            ledger_rebuild.drop_rows(self.store, lost)
+            ledger_rebuild.drop_rows(self.store, [row.id for row in lost])
+            frames = [archive.Frame(row.offset, row.length) for row in rows]
+            for row in lost:
+                archive.void(path, archive.Frame(row.offset, row.length), frames)
             return taken.not_archived
 
     # -- one archive -------------------------------------------------------------------------------------------------
@@ -213,7 +215,9 @@ class Rebuild:
                 return key, self.capture.origin_of(on_disk.path)[1]
             owner, subagent = named or owner or key, subagent or by_lines
         is_own = agent == self.capture.agent or self._on_disk_of(key) is not None
-        device = self.device_of(agent) or (self.capture.device if is_own else ledger_rebuild.unknown_owner(agent))
+        device = device_of_agent(self.store, agent) or (
+            self.capture.device if is_own else ledger_rebuild.unknown_owner(agent)
+        )
         return key, Origin(agent, device, owner, subagent, harness)
 
     def _take_frames(self, state: ledger.TranscriptState, path: Path, start: int, taken: RebuildResult) -> None:

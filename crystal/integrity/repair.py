@@ -124,6 +124,8 @@ class _Repair:
         if not kept.strip():
             forgotten_rows.close_row(self.store, row.id, BY_FORGETTING)
             return
+        frames = [archive.Frame(*one) for one in ledger.frames_of(self.store, state.id)]
+        archive.void(target, archive.Frame(row.offset, row.length), frames)
         size = target.stat().st_size if target.exists() else 0
         written: archive.Written = {}
         frame = archive.append(target, size, [kept], written)[0]
