@@ -1,9 +1,10 @@
 """The reader of SpecStory's Markdown: the sessions of other agents, a file each.
 
 A message begins with a line such as ``_**User (2026-05-20 09:00:00Z)**_``. Messages have no ids: they are
-identified by their number and by who said them.
+identified by their number and by who said them. Files of Cursor's conversations name no session, only a title with a
+time: the session is named after this time and the first line that was said.
 
-Source: files of form 2.1.0, and the public documentation of older ones; tests/data/agents/specstory/README.md.
+Source: files of form 2.1.0, and excerpts of older ones in public; tests/data/agents/specstory/README.md.
 """
 
 from __future__ import annotations
@@ -13,30 +14,37 @@ from collections import Counter
 from collections.abc import Iterator
 
 from crystal.model.named_tuple import NamedTuple
-from crystal.transcript.line import Fields, format_line, parse_time, word
+from crystal.transcript.line import Fields, digest, format_line, parse_time, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import Record, SessionStamp, SnapshotReader
 from crystal.transcript.parts import Part
 from crystal.transcript.snapshot import Snapshot, SourceError
 
 _SESSION = re.compile(r"^<!-- .*?\bSession ([\w-]{1,128}) \(([^)\n]*)\) -->$", re.MULTILINE | re.IGNORECASE)
+_TITLE = re.compile(
+    r"^##? (?P<title>\S[^\n]*?)? ?\((?P<time>\d{4}[^)\n]{0,30})\)[ \t]*\n(?=\s*_\*\*(?:User|Agent|Assistant)\b)",
+    re.MULTILINE,
+)
 _HEAD = re.compile(r"^_\*\*(User|Agent|Assistant)(?: - (sidechain|subagent))?(?: \(([^)\n]*)\))?\*\*_$", re.MULTILINE)
 _TAIL = re.compile(
     r"\n-{1,3}\s*(?:_(?:\*(?:\*(?:U[ser]*|A[gensita]*)?(?:[ (*][^\n]*)?)?)?)?\Z"
 )  # and a next head, half written
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d\S*$")
+_TIME = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[ T_](\d\d)[-:](\d\d)(?:[-:](\d\d))?(\S*)$")
+_MODEL = re.compile(r"model ([^\s,]+)")
 _BLOCK = re.compile(
-    r"<(?P<kind>tool-use|think)\b(?P<facts>[^>\n]*)>(?:<details>)?\n?(?P<text>.*?)(?:</details>)?</(?P=kind)>",
+    r"<(?P<kind>tool-use|think|details(?=>\s*<summary>Tool use:))\b(?P<facts>[^>\n]*)>"
+    r"(?:<details>)?\n?(?P<text>.*?)(?:</details>)?</(?P=kind)>",
     re.DOTALL,
 )
 _NAME = re.compile(r'data-tool-name="([^"]*)"')
-_SUMMARY = re.compile(r"<summary>.*?</summary>\n*", re.DOTALL)
+_SUMMARY = re.compile(r"<summary>(?:Tool use: \*\*([^*\n]*)\*\*|Thought Process)?(?: • )?(.*?)</summary>\n*", re.DOTALL)
 
 
 class _Message(NamedTuple):
     session: str
     number: int
     fields: Fields
+    title: str | None
 
 
 class SpecStoryReader(SnapshotReader):
@@ -58,7 +66,8 @@ class SpecStoryReader(SnapshotReader):
         for message in _messages(source):
             if message.session == conversation.session:
                 ident = f"{message.session}-{message.number}-{message.fields['role']}"
-                yield Record(ident, format_line(message.fields), context.with_texts(model=message.fields["model"]))
+                told = context.with_texts(model=message.fields["model"], title=message.title)
+                yield Record(ident, format_line(message.fields), told)
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a message was written."""
@@ -74,8 +83,8 @@ class SpecStoryReader(SnapshotReader):
         at = 0
         for block in _BLOCK.finditer(text):
             yield Part("assistant", text[at : block.start()].strip())
-            inner = _SUMMARY.sub("", block["text"]).strip()
-            name = _NAME.search(block["facts"])
+            inner = _SUMMARY.sub(r"\2\n", block["text"]).strip()
+            name = _NAME.search(block["facts"]) or _SUMMARY.search(block["text"])
             is_thought = block["kind"] == "think"
             yield Part("thinking", inner) if is_thought else Part("tool_call", inner, name[1] if name else None)
             at = block.end()
@@ -89,16 +98,32 @@ def _messages(source: Snapshot) -> Iterator[_Message]:
     """Yield the messages of a file."""
     text = source.data.decode("utf-8", "replace").replace("\r\n", "\n")
     counts = Counter[str]()
-    for start, part in _pieces(_SESSION, text):
-        before, session = start[2], start[1]
+    for start, part in _pieces(_SESSION if _SESSION.search(text) else _TITLE, text):
+        before, title = _time_in(start[2]) or start[2], start.groupdict().get("title")
+        session = start[1] if start.re is _SESSION else _name_of(before, part)
         counts[session] += 0
         for head, body in _pieces(_HEAD, part):
             fields = _fields_of(head, body, before)
             before = fields["time"]
-            yield _Message(session, counts[session], fields)
+            yield _Message(session, counts[session], fields, title)
             counts[session] += 1
     if not counts:
         raise SourceError(f"{source.path} names no session", hint="crystal reads what SpecStory wrote")
+
+
+def _name_of(began: str, part: str) -> str:
+    """Return the name of a session that has none of its own."""
+    said = next((body.strip().partition("\n")[0] for _, body in _pieces(_HEAD, part)), "")
+    return f"specstory-{re.sub('[^0-9]', '', began)}-{digest(said)[:8]}"
+
+
+def _time_in(text: str) -> str | None:
+    """Return the time at the end of a text in one form; older files have slashes, or dashes alone."""
+    found = _TIME.search(text)
+    if found is None:
+        return None
+    year, month, day, hour, minute, second, zone = found.groups()
+    return f"{year}-{month}-{day} {hour}:{minute}:{second or '00'}{zone}"
 
 
 def _pieces(pattern: re.Pattern[str], text: str) -> Iterator[tuple[re.Match[str], str]]:
@@ -115,10 +140,10 @@ def _pieces(pattern: re.Pattern[str], text: str) -> Iterator[tuple[re.Match[str]
 def _fields_of(head: re.Match[str], body: str, before: str) -> Fields:
     """Return what a message says of itself; without a time it has that of the one before."""
     facts = head[3] or ""
-    time = _TIME.search(facts)
+    time, named = _TIME.search(facts), _MODEL.match(facts)
     return {
         "role": "user" if head[1] == "User" else "agent",
-        "time": time[0] if time else before,
-        "model": facts[: time.start() if time else None].strip() or None,
+        "time": _time_in(facts) or before,
+        "model": named[1] if named else facts[: time.start() if time else None].strip() or None,
         "text": _TAIL.sub("", f"\n{body.rstrip()}").strip(),
     }
