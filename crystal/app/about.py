@@ -90,17 +90,17 @@ class Event:
 
     @property
     def size(self) -> str:
-        """Return what an edit changed, after a space: `` +9 -2``; empty for what is no edit."""
+        """Return what an edit changed, after a space: `` +9 -2``; empty unless it is an edit."""
         return f" +{self.added} -{self.removed}" if self.added or self.removed else ""
 
     @property
     def because(self) -> str:
-        """Return ``why`` after what it is: ``asked: ...``; empty if there is none."""
+        """Return ``why`` with its label, such as ``asked: ...``; empty without a reason."""
         return f"{WHY[self.what]}: {self.why}" if self.why else ""
 
     @property
     def place(self) -> str:
-        """Return the command that shows it."""
+        """Return the command that shows the event."""
         return f"git show {self.uuid[:10]}" if self.what == "committed" else f"crystal show {self.uuid}"
 
 
@@ -190,7 +190,7 @@ def _edited_in(
 
 
 def most_telling(events: Sequence[Event], limit: int) -> list[Event]:
-    """Return the events that tell most, in their order: what was said and what was run come last."""
+    """Return the most informative events, in their order: messages and commands are the first to be left out."""
     order = sorted(range(len(events)), key=lambda at: (events[at].what in ("said", "ran"), at))
     return [events[at] for at in sorted(order[:limit])]
 
@@ -219,7 +219,7 @@ class _History:
         return _merged([*done, *said, *self._fixed(said)])
 
     def told(self, events: Sequence[Event]) -> ThingHistory:
-        """Return the history, with what the thing has to do with."""
+        """Return the history, with related files."""
         sessions = dict.fromkeys(one.session_id for one in events if one.session_id)
         is_branch = self._kind == "name" and any(queries.has_branch(one, self._thing) for one in self._machine.stores)
         kind: ThingKind = "branch" if is_branch else self._kind
@@ -267,7 +267,7 @@ class _History:
     # ------------------------------------------------------------------------------------------------ what was said
 
     def _said(self, name: FileName, roles: str | None = None) -> Iterator[Event]:
-        """Yield what the texts of some roles, or all, tell that name the thing, each call and its result once."""
+        """Yield events from the texts of some roles, or all, that name the thing; a call and its result are one."""
         hits = self._hits(name, roles)
         calls = self._calls([one for one in hits if one.role in CALL_ROLES])
         told = set[tuple[Memory, int]]()
@@ -291,7 +291,7 @@ class _History:
         return [one for one in found.hits if name.covers(one.timestamp) and self._pattern.search(one.text)]
 
     def _calls(self, hits: Sequence[Hit]) -> dict[int, queries.CallEnd]:
-        """Return how the calls ended that some hits are, or are the results of, by the ids of the hits."""
+        """Return the outcomes of the calls that hits are, or are the results of, by the ids of the hits."""
         found = dict[int, queries.CallEnd]()
         for store in self._machine.stores:
             memory = self._machine.memory_of(store)
@@ -301,7 +301,7 @@ class _History:
         return found
 
     def _heard(self, hit: Hit) -> Event | None:
-        """Return what a message or a memory tells of the thing; None for thinking, files and what a tool was told."""
+        """Return the event of a message or a memory; None for thinking, files and tool calls."""
         sentences = sentences_with(self._pattern, joined(hit.text))
         reasons = [reason for one in sentences if (reason := find_reason(one))]
         if not sentences:
@@ -313,7 +313,7 @@ class _History:
         return self._event("asked", sentences[0], hit) if hit.role == "user" and not hit.subagent else None
 
     def _done(self, hit: Hit, call: queries.CallEnd) -> Event | None:
-        """Return what a call or its result tells of the thing; None for what only shows it."""
+        """Return the event of a call or its result; None if it only shows the thing."""
         if hit.role == "tool_result":
             lines = sentences_with(self._pattern, hit.text)
             errors = [line for line in lines if call.exit and plain_error(line)]

@@ -109,7 +109,7 @@ class AgentFiles:
 
     Attributes:
         folders: Where capture looks.
-        same: Files that are as they were when they were read to their end: by root, their number and when one of
+        same: Files that are unchanged since they were read to their end: by root, their number and when one of
             them was written last, ms.
         files: The other files on this machine.
         refused: Files and folders that cannot be read, each with its agent.
@@ -221,7 +221,7 @@ def tells_of_turns(machine: Machine, name: str) -> bool | None:
 
 
 def unfinished_lines(look: AgentFiles, now: int) -> Iterator[tuple[Path, int, int]]:
-    """Yield (file, bytes of the line that its program never finished, bytes before it), of files that rest."""
+    """Yield (file, bytes of an unfinished last line, bytes before it) of files that no program writes any more."""
     for found, root, offset, *_ in look.files:
         if root.place.form == "lines" and offset < found.size and now - found.modified > REST_MS:
             with contextlib.suppress(OSError, CrystalError), finder.opened(found.path) as file:
@@ -231,7 +231,7 @@ def unfinished_lines(look: AgentFiles, now: int) -> Iterator[tuple[Path, int, in
 
 
 class _Look:
-    """Looks at files: which one was read how far, and what of it is not captured."""
+    """Reads how much of each file was captured."""
 
     def __init__(self, capture: Capture) -> None:
         own = cache(lambda: ledger.all_states(capture.store, capture.device))
@@ -241,7 +241,7 @@ class _Look:
         self._until = time.monotonic() + LOOK_SECONDS
 
     def at(self, found: finder.TranscriptFile, root: Root) -> AgentFile:
-        """Return a file of conversations, with what is not captured of it."""
+        """Return a file of conversations, with the number of bytes that are not captured."""
         if root.place.form == "lines":
             known = self._marks().get(found.name)
             mark = known or _mark_of_moved(self._moved(), found)

@@ -31,7 +31,7 @@ INDEX_SECONDS = 1.0
 
 
 def packet_of(store: Store, session: int, folder: str, before: int | None = None) -> list[Fact]:
-    """Return what a session may be told of itself, now or as it was at a moment: its row, its folder, ms."""
+    """Return what a session may be reminded of, now or as of ``before`` (ms)."""
     asked = requests_of(store, session, before)
     found = map(find_statement, chain.from_iterable(map(own_sentences, asked)))
     stated = [one.text for one in found if one is not None]

@@ -46,7 +46,7 @@ def replay(machine: Machine, is_wanted: Callable[[str], bool] = lambda _: True) 
 
     Args:
         machine: This machine.
-        is_wanted: Whether a session, by its id, is judged; the others still tell of what was done before.
+        is_wanted: Whether a session, by its id, is judged; what the others did before still counts as known.
 
     Raises:
         StoreDamagedError: What was done has no text, or there is nothing and the store is damaged.
@@ -105,9 +105,9 @@ def _texts(store: Store, turns: set[int]) -> dict[int, tuple[int, str]]:
 
 
 def _own_moments(store: Store, session: Session) -> Iterator[Moment]:
-    """Yield the prompts of a session, and its compactions and subagents with what its own packet told then.
+    """Yield the prompts of a session, and its compactions and subagents with what its packet contained then.
 
-    The packet is as old as the hook may find it: of the end of the last turn, or of two minutes before.
+    The packet is as old as it may be for the hook: from the end of the last turn, or from two minutes before.
     """
     turns, asked = session_turns(store, session.id), 0
     wanted = [one.id for one in turns if one.role in ("user", "summary") or one.tool in SUBAGENTS]

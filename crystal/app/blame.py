@@ -56,7 +56,7 @@ class Blame:
     Attributes:
         file: The file.
         project: Its project, None if it is not known.
-        has_git: Git told when some of the lines came.
+        has_git: Git has the commits of some of the lines.
         lines: All lines that were asked for.
         is_shallow: The clone lacks the commits that some of the lines are from.
     """
@@ -69,7 +69,7 @@ class Blame:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what the reader must know of the lines."""
+        """Return notes that explain the lines."""
         how = "this clone is shallow, and does not tell how old some lines are; fetch the rest: git fetch --unshallow"
         if self.is_shallow:
             return (how,)
@@ -115,7 +115,7 @@ def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame
 
 
 def _not_there(machine: Machine, wanted: str, path: Path) -> CrystalError:
-    """Return the error for what is no file; it may have another name now."""
+    """Return the error for a missing file, with its new name if it was renamed."""
     if os.path.isdir(path):  # noqa: PTH112 - as above
         return UsageError(f"{path} is a folder", hint="give a file, FILE:LINE or FILE:LINE-LINE")
     now = current_name(machine, path)
@@ -125,7 +125,7 @@ def _not_there(machine: Machine, wanted: str, path: Path) -> CrystalError:
 
 
 def _last_line(path: Path, length: int, first: int, asked: int | None) -> int:
-    """Return the last line that is meant; the file has ``length`` lines.
+    """Return the last of the requested lines; the file has ``length`` lines.
 
     Raises:
         UsageError: The file does not have the lines from ``first`` on.
@@ -145,7 +145,7 @@ def line_span(first: int, last: int) -> str:
 
 
 def _target(wanted: str) -> tuple[Path, int, int | None]:
-    """Return the file and the lines that are meant; a colon may be part of a file's name."""
+    """Return the requested file and lines; a colon may be part of a file's name."""
     name, colon, span = wanted.rpartition(":")
     first, dash, last = span.partition("-")
     if colon and name and first.isdecimal() and (not dash or last.isdecimal()) and not Path(wanted).exists():
@@ -154,7 +154,7 @@ def _target(wanted: str) -> tuple[Path, int, int | None]:
 
 
 def current_name(machine: Machine, path: Path) -> Path | None:
-    """Return where a file is now that is not there any more; None if nobody knows."""
+    """Return the present path of a file that was moved; None if unknown."""
     folder = next((str(one) for one in path.parents if one.is_dir()), "/")
     root = Path(find_project(folder).git_root or folder)
     if not path.is_relative_to(root):
@@ -193,7 +193,7 @@ def _with_calls(machine: Machine, store: Store, wrote: Sequence[FileEdit | None]
 
 
 def _later(one: _Wrote | None, other: _Wrote | None) -> _Wrote | None:
-    """Return the later one of what two stores know of a line; the first one of two that are equal."""
+    """Return the later of two stores' authors of a line; the first one if they are equal."""
     return other if one is None or (other is not None and other[0].at > one[0].at) else one
 
 

@@ -57,7 +57,7 @@ def turn_on(machine: Machine, session: str | None) -> None:
 
 
 def _switch(machine: Machine, session: str | None, turn: Callable[[Capture, str | None], bool]) -> None:
-    """Sweep, switch, then update what new sessions are told of capture."""
+    """Sweep, switch, then update the notice that new sessions get about capture."""
 
     def sweep_and_turn(capture: Capture) -> Tally:
         tally = capture.sweep()

@@ -62,7 +62,7 @@ def _openclaw(settings: Any, usual: str) -> str:
 
 
 def _after(usual: str, period: Any) -> str:
-    """Return the usual words with a period such as ``30``, ``24h`` or ``4w``, if it is one."""
+    """Return the default words with a period such as ``30``, ``24h`` or ``4w``, if it is one."""
     found = _PERIOD.fullmatch(str(period))
     if found is None:
         return usual

@@ -104,7 +104,7 @@ def chosen_model(config: Config, table: str, mode: str = "llm") -> LanguageModel
 
 
 def agreed_model(config: Config, table: str) -> LanguageModel:
-    """Return the model that a table of settings names, for text that leaves the machine with consent alone.
+    """Return the model that a table of settings names, for text that leaves the machine only with consent.
 
     If it may not be asked, the model returned raises the reason when called.
     """
@@ -183,10 +183,10 @@ class Machine:
             reconcile(self.store, path)
 
     def embedder(self) -> Embedder | None:
-        """Return the embedder that the settings choose, None for none. It loads its parts when first used.
+        """Return the embedder that the settings choose, or None. It loads its parts when first used.
 
         Raises:
-            NotConfiguredError: The chosen provider needs something that is not there, such as a key.
+            NotConfiguredError: The chosen provider lacks something, such as a key.
         """
         config = self.config
         provider, base_url = config.embedding_provider, config.embedding_base_url

@@ -173,7 +173,7 @@ def _asking(config: Config) -> Iterator[Check]:
 
 
 def _live(config: Config) -> Iterator[Check]:
-    """Check which other agents report each turn as it ends, that their hook exists, and who reads the rest."""
+    """Check which other agents report the end of each turn, that their hook exists, and how the others are read."""
     home, telling, swept, silent = Path.home(), list[str](), list[str](), list[str]()
     left_out = left_out_agents(config.places, os.environ, home)
     for name in (*found_agents(config.places, os.environ, home), *left_out):

@@ -37,7 +37,7 @@ class Exported:
 def choose_sessions(
     machine: Machine, *, session: str | None = None, project: str | None = None, since: int | None = None
 ) -> tuple[list[SessionSummary], tuple[str, ...]]:
-    """Return the sessions to export, the oldest first, and notes about what is not among them.
+    """Return the sessions to export, the oldest first, and notes about what is left out.
 
     Args:
         machine: This machine.
@@ -71,7 +71,7 @@ def export(
     version: str,
     passphrase: str | None = None,
 ) -> Exported:
-    """Write sessions to a new folder; after an error there is none.
+    """Write sessions to a new folder, which an error removes again.
 
     Args:
         machine: This machine.

@@ -131,7 +131,7 @@ def _cure(printed: ErrorLine, failed: WorkStep, again: Collection[int], after: S
 
 
 def _told(store: Store, memory: Memory, cured: Sequence[_Cured]) -> Iterator[KnownFix]:
-    """Yield what is told of cures; one of which something was forgotten meanwhile is left out."""
+    """Yield the cures as they are shown, without those of which something was forgotten meanwhile."""
     known = calls(store, {turn for one in cured for turn in one.turns}, memory)
     edits = [step.turn for one in cured for step in one.cure.done if step.is_edit]
     texts, tools, folders = turn_texts(store, edits), tools_of(store, edits), folders_of(store, edits)

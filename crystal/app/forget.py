@@ -41,7 +41,7 @@ SUGGESTIONS = 5
 
 
 def forget_context(machine: Machine, progress: Progress = lambda *_: None) -> ForgetContext:
-    """Return what forgetting works on, on this machine; ``progress`` is called with the progress."""
+    """Return the files, folders and functions that forgetting uses on this machine."""
     places = machine.places
     vault, _ = read_kept(places.ldm_home)
     return ForgetContext(
@@ -81,7 +81,7 @@ def complete_plan(machine: Machine, plan: ForgetPlan, progress: Progress = lambd
 
 
 def plan_forget_for(machine: Machine, seen: Machine, request: ForgetRequest) -> ForgetPlan:
-    """List what an agent may delete: what it does not see, because that is isolated from it, stays.
+    """List what an agent would delete; what is isolated from it stays.
 
     Args:
         machine: The memory, open for writing.
@@ -119,7 +119,7 @@ def execute_without_vault(machine: Machine, plan: ForgetPlan, progress: Progress
 def execute_and_prove(
     machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None
 ) -> tuple[Forgotten, ForgetProof]:
-    """Forget what a plan lists, then look at every byte of crystal's for what is left of it."""
+    """Forget what a plan lists, then search every file of crystal for remains."""
     context = forget_context(machine, progress)
     plan = complete(context, plan)
     forgotten = forgotten_text(context, plan)

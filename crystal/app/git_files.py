@@ -38,7 +38,7 @@ def run_git(
     folder: str, words: Sequence[str], seconds: float, given: bytes = b"", emptied: Sequence[str] = (), *,
     is_alone: bool = False,
 ) -> tuple[bytes, bool]:  # fmt: skip
-    """Return what git prints, and whether that is all: it is ended after so many seconds, and may fail.
+    """Run git for at most ``seconds``; return its output, and whether that is all of it.
 
     The settings that are ``emptied`` have no value for it; alone, it has none but those of the repository.
     """
@@ -76,7 +76,7 @@ def filter_settings(folder: str, seconds: float) -> list[str]:
 
 
 def shallow_commits(folder: str) -> frozenset[str]:
-    """Return the commits whose parents a shallow clone lacks: their dates tell nothing of the age of what they have."""
+    """Return the commits whose parents a shallow clone lacks: their dates are not those of their content."""
     tree = work_tree(folder)
     common = tree and shared_git_folder(Path(tree[0]))
     try:
@@ -86,12 +86,12 @@ def shallow_commits(folder: str) -> frozenset[str]:
 
 
 def _pieces(said: bytes) -> list[str]:
-    """Return what ends with a zero, without the end of an answer that was cut off."""
+    """Return the zero-terminated fields, without an incomplete one at the end of a cut answer."""
     return said.decode("utf-8", "surrogateescape").split("\0")[:-1]
 
 
 def tracked_files(root: str, names: Collection[str], seconds: float) -> dict[str, str]:
-    """Return the tracked files with any of some names, or below any folder with such a path, with their blobs."""
+    """Return the tracked files with these names, or below folders with these paths, with their blobs."""
     said, _ = run_git(root, ["ls-files", "-s", "-z", "--", *_patterns(names)], seconds)
     rows = (row.partition("\t") for row in _pieces(said))
     return {path: about.split(" ")[1] for about, _, path in rows}
@@ -104,12 +104,12 @@ def is_left_out(root: str, path: str, seconds: float) -> bool:
 
 
 def _patterns(names: Collection[str]) -> list[str]:
-    """Return what git knows files by that have any of some names, or are below any folder with such a path."""
+    """Return git's patterns for files with these names, or below folders with these paths."""
     return [":(top,glob)**/" + _GLOB.sub(r"\\\g<0>", name.lstrip("/")) for name in names]
 
 
 def renames_of(folder: str, names: Collection[str], seconds: float) -> list[tuple[int, str, str]]:
-    """Return when commits of this branch renamed files, from the old path to the new one: the latest first.
+    """Return the renames of files in this branch, as (time in ms, old path, new path), the latest first.
 
     Only commits are read that changed files with some names, or below any folder with such a path.
     """

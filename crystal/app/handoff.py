@@ -1,4 +1,4 @@
-"""Hand a session over to another agent: write it as that agent's own, or make a brief of it."""
+"""Hand a session over to another agent: write it in that agent's format, or make a brief of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from crystal.text.fence import new_nonce
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """A session that was written for another agent, or would be.
+    """A session written for another agent (with ``dry_run``, one that would be written).
 
     Attributes:
         source: The session that it repeats.

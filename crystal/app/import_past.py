@@ -111,7 +111,7 @@ def _import(
 
 
 class _OverError(Exception):
-    """The time for this round is over, or somebody asked for an import and waits for its lock."""
+    """The time for this round is over, or a person's import waits for the lock."""
 
 
 def note_pending(machine: Machine, plan: Sequence[PastFile]) -> None:
@@ -139,7 +139,7 @@ def cancel_pending(machine: Machine) -> int:
 
 
 def continue_import(machine: Machine, advance: Callable[[int, int], None], is_over: Callable[[], bool]) -> None:
-    """Import what an interrupted import left, until ``is_over``; leave it to a process that imports already.
+    """Continue an interrupted import until ``is_over``, unless another process imports.
 
     Args:
         machine: This machine.

@@ -154,7 +154,7 @@ def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> lis
 
 
 def leave_to_transcripts(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
-    """Let transcripts be read again where their archives are damaged for good; return what was done, in words."""
+    """Read transcripts again whose archives cannot be repaired; return what was done, in words."""
     rebuild, done = Rebuild(capture, ldm_home, project_finder(capture.store)), []
     wanted = {fault.transcript for fault in faults if fault.kind == "archive"}
     for state in (one for one in all_states(capture.store) if one.id in wanted):
@@ -252,7 +252,7 @@ def restore_session(machine: Machine, session: str, project: Path | None, *, dry
 
     Raises:
         UsageError: There is no such session.
-        NotConfiguredError: Its archive is at home, the mirror has its words only.
+        NotConfiguredError: Its archive is at home; the mirror has only its text.
     """
     try:
         found = find_session(machine.store, session)

@@ -11,12 +11,12 @@ from crystal.store.search.space import give_back, is_due
 
 
 def index(store: Store, now: int, deadline: float, progress: Callable[[int, int], None] = lambda *_: None) -> None:
-    """Put into the derived index what is not in it yet, until ``deadline`` (of ``time.monotonic``).
+    """Update the derived index until ``deadline`` (of ``time.monotonic``).
 
     ``progress`` is called after each step with the entries of the log that are done, and their total.
 
     Raises:
-        UnavailableError: The index cannot be written now; searches answer without what it lacks.
+        UnavailableError: The index cannot be written now; searches miss what it lacks.
     """
     from crystal.search.index import bring_up_to_date  # noqa: PLC0415 - most turns are too little for the index
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def store_version(machine: Machine, next_version: Callable[[Store | None, int], Version]) -> Remembered:
-    """Store what comes next, and on a device seal it for home; both or neither."""
+    """Store the next version of a memory and, on a device, seal it for home, in one transaction."""
     for attempt in (1, 2):
         link = _link(machine)
         try:

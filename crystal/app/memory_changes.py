@@ -28,7 +28,7 @@ def edit(
     project: str | None = None,
     cwd: str | None = None,
 ) -> Remembered:
-    """Change a memory; what is None stays. An empty key takes the key away, an empty project lets it hold everywhere.
+    """Change a memory; None leaves a field unchanged. An empty key removes the key, an empty project means everywhere.
 
     Raises:
         NotFoundError: There is no such memory.
@@ -58,7 +58,7 @@ def edit(
 
 
 def deprecate(machine: Machine, ident: str) -> Remembered:
-    """Hide a memory: it is not listed and not found any more, and can be brought back; a proposal is wrong. Idempotent.
+    """Hide a memory from lists and searches, until it is revived; reject a proposal. Idempotent.
 
     Raises:
         NotFoundError: There is no such memory.
@@ -67,7 +67,7 @@ def deprecate(machine: Machine, ident: str) -> Remembered:
 
 
 def revive(machine: Machine, ident: str) -> Remembered:
-    """Bring a deprecated memory back; one that was learned is reviewed by that. Idempotent.
+    """Restore a deprecated memory; a learned one then counts as reviewed. Idempotent.
 
     Raises:
         NotFoundError: There is no such memory.

@@ -125,7 +125,7 @@ def _store(store: Store, *, deep: bool) -> Check:
 
 
 def _archive(machine: Machine) -> Iterator[Check]:
-    """Check that the database names agents and the archive's files as they are; ``crystal verify`` reads these."""
+    """Check that the database names the agents and the archive's files; ``crystal verify`` reads these files."""
     states = all_states(machine.store)
     for one in states:
         if one.origin.harness not in HARNESSES and one.origin.device == machine.config.device:

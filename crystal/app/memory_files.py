@@ -137,7 +137,7 @@ class MemoryFile:
         return BlockRow("same", entry, new)
 
     def _is_project(self) -> bool:
-        """Return True unless the file is in a folder that is no project's, such as an agent's own."""
+        """Return True if the file is in a project's folder, and not in an agent's own."""
         return self.project.git_root is not None or find_home(self.machine.stores, str(self.path.parent)) is not None
 
 

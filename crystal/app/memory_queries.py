@@ -87,7 +87,7 @@ def by_key(machine: Machine, key: str) -> Remembered | None:
 
 
 def history(machine: Machine, ident: str) -> list[FormerMemory]:
-    """Return the former versions of a memory, latest first, as far as it was changed while this machine knew it.
+    """Return the former versions of a memory, latest first; only those that this machine had.
 
     Raises:
         NotFoundError: There is no such memory.

@@ -1,4 +1,4 @@
-"""Decide which texts may be sent to a model elsewhere: nothing that is private, isolated or forgotten at that moment.
+"""Decide which texts may be sent to a model on another machine: none that is private, isolated or forgotten now.
 
 Whatever sends text of the memory to a model asks here, just before each request: vectors, summaries, the reflector,
 deep search, and the tests of models and of search. A text with several places may be sent if it may go from each.
@@ -89,7 +89,7 @@ class SendingRule(NamedTuple):
         return guarded
 
     def release(self) -> None:
-        """Let texts wait for a vector again that were kept here, if what keeps them has changed since."""
+        """Queue texts for a vector again that were withheld, if the reason may have changed."""
         store = self.machine.store
         keeps: tuple[Any, ...] = ()
         if not self.is_here:  # a model here may be sent everything: nothing has to be read at each turn

@@ -73,7 +73,7 @@ class ModelRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A model as ``crystal models use`` is told it: a provider, and its name there (None: the usual one)."""
+    """A model as an argument of ``crystal models use``: a provider, and its name there (None: the default)."""
 
     provider: str
     model: str | None

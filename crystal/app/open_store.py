@@ -108,7 +108,7 @@ def links_to(places: Places) -> Iterator[tuple[Path, Path, bool]]:
 
 
 def refuse_links(places: Places, *, dangling: bool = False) -> None:
-    """Refuse to write where a link leads to what is not the user's own, or to nothing.
+    """Refuse to write through links to files that are not the user's, or to nothing.
 
     With ``dangling`` refuse only what cannot be read either: a link to nothing. The database's own link is left to
     ``crystal verify --repair``, which replaces it.

@@ -46,7 +46,7 @@ class Progress(NamedTuple):
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the seconds that the rest takes at the pace so far; None while nothing is done."""
+        """Return the estimated seconds left at the speed so far; None while nothing is done."""
         made = self.done - self.before
         if made <= 0:
             return None
@@ -76,7 +76,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def read_pending_import(data_dir: Path) -> dict[str, bool]:
-    """Return the transcripts that an interrupted import has still to read, and whether a person named each."""
+    """Return the transcripts that an interrupted import has not read yet, and whether a person named each."""
     try:
         return dict(json.loads((data_dir / PENDING_IMPORT_FILE).read_bytes()))
     except (OSError, ValueError, TypeError):

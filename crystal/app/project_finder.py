@@ -9,7 +9,7 @@ from crystal.transcript.project import find_project, first_commit
 
 
 def project_finder(store: Store) -> Callable[[str], Project]:
-    """Return a function that finds the project of a folder, with the identity that the store or git knows of it."""
+    """Return a function that finds the project of a folder, with its identity from the store or from git."""
 
     def find(cwd: str) -> Project:
         found = find_project(cwd)

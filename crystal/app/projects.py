@@ -60,7 +60,7 @@ def rename_project(store: Store, wanted: str, name: str) -> projects.KnownProjec
 
 
 def join_projects(store: Store, wanted: str, into: str) -> projects.KnownProject:
-    """Make one project of two: everything of the first belongs to the second from now on. Return it.
+    """Move everything of one project into another, and return that.
 
     Raises:
         UsageError: They are one project already.
@@ -76,7 +76,7 @@ def join_projects(store: Store, wanted: str, into: str) -> projects.KnownProject
 
 
 def split_project(store: Store, folder: str) -> projects.KnownProject:
-    """Take a folder out of the project that a person joined it to, and return its own.
+    """Undo ``join_projects`` for a folder, and return its own project.
 
     Raises:
         NotFoundError: Nobody joined this folder to another project.
@@ -120,9 +120,9 @@ def mark_folder(folder: str) -> tuple[Path, bool]:
 
 
 def note_marked(store: Store, folder: Path) -> bool:
-    """Let what was captured in a marked folder, and below it, be known by the marker too.
+    """Identify what was captured in a marked folder, and below it, by the marker too.
 
-    False if a person joined the folder to a project: that is how it stays known, and a marker changes nothing.
+    False if a person joined the folder to a project: then that identifies it, and a marker changes nothing.
     """
     find = project_finder(store)
     with store.transaction():

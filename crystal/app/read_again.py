@@ -49,7 +49,7 @@ def read_again(machine: Machine, should_stop: Callable[[], bool]) -> None:
 
 
 def _read_agent(machine: Machine, name: str, place: str, should_stop: Callable[[], bool]) -> bool:
-    """Go on with one agent's transcripts behind the cursor, if that begins with ``place``; return whether all are."""
+    """Continue one agent's transcripts after the cursor, if that begins with ``place``; return whether all are done."""
     store, noted = machine.store, read_note(machine.store, CURSOR) or ""
     first, row = map(int, noted.removeprefix(place).split(":")) if noted.startswith(place) else (0, 0)
     begun = ledger.first_rows(store)
@@ -83,7 +83,7 @@ def _read_some(machine: Machine, listed: ledger.TranscriptState, after: int, rep
 
 
 def _replacing_rows(machine: Machine, state: ledger.TranscriptState, after: int) -> dict[str, int]:
-    """Return for each record that rows after one of them replace, also with nothing, the last such row."""
+    """Return, for each record that a later row replaces or deletes, the last such row."""
     texts = ((row.id, _text_of(machine, state, row)) for row in _rows_after(machine.store, state, after))
     return {one: row for row, text in texts for one in revised_in(text or b"")}
 

@@ -141,7 +141,7 @@ def unreviewed(machine: Machine) -> list[Learned]:
 def keep_learned(machine: Machine, ident: str, text: str | None = None, *, seen: int | None = None) -> Remembered:
     """Keep a memory for good, with other words if some are given; what it contradicts is hidden. Idempotent.
 
-    One that nobody asked for here, such as a file typed in the vault, is told to agents from then on.
+    A memory that nobody asked for here, such as a file typed in the vault, may be told to agents from then on.
     ``seen`` is the ``updated_at`` that the person saw; None for a decision by id alone.
 
     Raises:

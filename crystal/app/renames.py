@@ -23,7 +23,7 @@ MAX_NAMES = 6
 
 
 class FileName(NamedTuple):
-    """A name of a file: its path below its project's folder, and between which moments it meant this file, ms.
+    """A name of a file: its path below its project's folder, and the time (ms) during which it was this file's.
 
     ``side`` says if the file had this name before the one that was asked for, or has it since.
     """
@@ -34,12 +34,12 @@ class FileName(NamedTuple):
     until: int = 1 << 62
 
     def spoken(self, asked: str) -> str:
-        """Return what texts call the file: the whole path, if its last part is that of the name that was asked for."""
+        """Return how texts name the file: by the whole path, if its last part is that of the requested name."""
         own = file_name(self.path)
         return asked if self.side == "asked" else self.path if own == file_name(asked) else own
 
     def covers(self, at: int | None) -> bool:
-        """Return whether the name meant this file at a moment; if nobody knows when, only the one asked for does."""
+        """Return whether the name was this file's at a moment; without a moment, only the requested name was."""
         return self.side == "asked" if at is None else self.since <= at <= self.until
 
     def is_of(self, path: str) -> bool:

@@ -126,7 +126,7 @@ def _barred(machine: Machine) -> list[Path]:
 
 
 def _kept_in_vault(machine: Machine) -> list[Path]:
-    """Return the files that `crystal vault sync` keeps: what they say is searched already."""
+    """Return the files that `crystal vault sync` writes: their content is searched already."""
     folder, kept = read_kept(machine.places.ldm_home)
     return [] if folder is None else [Path(folder, path) for path in kept]
 
@@ -180,7 +180,7 @@ def sync_sources(
     progress: Callable[[str], Progress] = lambda _: lambda *_: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[list[SyncReport], list[str]]:
-    """Make the memory equal to the folders of all sources, or of one.
+    """Index the changes in the folders of all sources, or of one.
 
     Args:
         machine: This machine.
@@ -291,7 +291,7 @@ def _purge(machine: Machine) -> list[str]:
 
 
 def source_faults(machine: Machine) -> Iterator[Fault]:
-    """Find sources that were never read, and files that search does not find as they are."""
+    """Find sources that were never read, and files whose indexed content is damaged."""
     store = machine.store
     for one in list_sources(machine):
         if one.synced_at is None:

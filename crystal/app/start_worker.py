@@ -20,7 +20,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 def start_worker(places: Places) -> None:
     """Start a worker in a session of its own: it outlives this process and its terminal. Returns at once.
 
-    A worker that finds another one running leaves the work to it.
+    If another worker runs, the new one ends at once.
     """
     env = {**os.environ, **_absolute_places(places)}
     env.pop("CRYSTAL_HOOK_WAIT", None)

@@ -159,7 +159,7 @@ def _transcripts(machine: Machine, look: AgentFiles) -> dict[str, Any]:
 
 
 def describe_lag(found: dict[str, Any]) -> tuple[Literal["ok", "note", "warning"], str, str | None]:
-    """Return the kind, text and next step for what is not captured; no sync if no file of it can be read."""
+    """Return the kind, text and next step for what is not captured; the step is no sync if no file can be read."""
     refused = next((one["message"] for one in found["problems"] if one["part"] == SWEEP), "")
     lag, unreadable = found["transcripts"]["lag"], found["transcripts"]["unreadable"]
     new = next((path for path in unreadable if path not in refused), None)

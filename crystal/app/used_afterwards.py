@@ -1,4 +1,4 @@
-"""Measure how much of what a session was told, or opened after a search, it used: whether its own words were said.
+"""Measure how much of what a session was told, or opened after a search, it used: whether it said its words.
 
 Words are compared, not meanings: what is followed silently counts as unused, and words that would have been said anyway
 count as use. Nothing is stored: crystal keeps neither searches nor their results, but a transcript has its agent's
@@ -122,7 +122,7 @@ def _steps(call: MemoryCall, text: str) -> list[str]:
 
 
 def _quoted_word(found: re.Match[str]) -> str:
-    """Return what stands for text that no shell runs: a quoted id itself, and what follows a here-document's mark.
+    """Return the replacement for text that no shell runs: a quoted id, or what follows a here-document's mark.
 
     A command goes on after a line break with a backslash.
     """
@@ -132,7 +132,7 @@ def _quoted_word(found: re.Match[str]) -> str:
 
 
 def _hit_text(machine: Machine, ident: str) -> str | None:
-    """Return the beginning of a hit's or a memory's text; None for a session, and for what is not there."""
+    """Return the beginning of a hit's or a memory's text; None for a session, or if it is missing."""
     with suppress(CrystalError):
         if ident.lower().startswith("mem-"):
             return memory_of(machine, ident).text

@@ -1,6 +1,7 @@
 """Judge whether what hits and memories name has changed since: files in the working tree and in git, and decisions.
 
-Reads only files in the project's folder on this machine, and asks git for a moment alone. On any doubt nothing is said.
+Reads only files in the project's folder on this machine, and runs git for a limited time. In doubt it makes no
+statement.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def search_with_validity(machine: Machine, sources: Sequence[MemorySource], requ
 
 
 def with_validity(machine: Machine, hits: Sequence[Hit], folder: str | None) -> list[Hit]:
-    """Return hits that say whether what they name has changed since; ``folder`` is where the one who asks works."""
+    """Return hits that say whether what they name has changed since; ``folder`` is the caller's working folder."""
     subjects = [
         Subject(one.id, one.text, "memory" if one.category else one.role, one.timestamp, one.session_id, one.uuid,
                 one.cwd, one.branch, one.device)

@@ -169,7 +169,7 @@ class VaultSync:
             self._look_for(path, restores=restores)
 
     def _look_for(self, path: str, *, restores: bool) -> None:
-        """Note a file that is gone, or let it be written again."""
+        """Record a deleted file, or queue it to be written again."""
         kept = self.vault.kept[path]
         memory = self._known.get(kept.memory or "")
         if memory is None or memory.status != "active" or self.vault.is_there(path):
@@ -245,7 +245,7 @@ class VaultSync:
         """Make the changes, then write the files. Deleted files forget their memories: ask first.
 
         Args:
-            prefer: Whose text wins where both sides changed; None leaves these as they are. The other one is kept as a
+            prefer: Whose text to keep where both sides changed; None changes neither. The other one is kept as a
                 former version of the memory.
         """
         report, changes = self.report, self.changes

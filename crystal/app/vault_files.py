@@ -39,7 +39,7 @@ def open_vault(machine: Machine, folder: Path) -> Vault:
 
 
 def write_vault(machine: Machine, vault: Vault, found: Collection[Remembered]) -> tuple[int, int, list[SkippedFile]]:
-    """Write the files of some memories and all that is made from conversations; delete crystal's other files.
+    """Write the files of memories and those made from conversations; delete crystal's other files.
 
     Return how many were written and deleted, and which were left as they are, with the reason.
     """

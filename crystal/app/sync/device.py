@@ -62,7 +62,7 @@ def deliver_relay(
     skip_delay: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> DeliveryReport:
-    """Send what waits, read what home tells, bring the mirror up to date. One process at a time.
+    """Send what waits, read home's documents, update the mirror. One process at a time.
 
     Args:
         machine: A device.
@@ -196,7 +196,7 @@ def _send_all(machine: Machine) -> None:
 
 
 def _on_state(machine: Machine, link: Link, document: Document) -> Link:
-    """Do what home's state document asks for besides receipts: forget what it names, take new keys."""
+    """Apply home's state document except its receipts: forget what it names, take new keys."""
     take_forgotten(machine, link.peer, document.body, document.as_of)
     rotate = document.body.get("rotate")
     if isinstance(rotate, dict) and rotate.get("generation") == link.peer.generation + 1:

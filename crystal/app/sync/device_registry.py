@@ -56,7 +56,7 @@ def ignored_prefixes(store: Store, root: bytes) -> frozenset[bytes]:
 
 
 def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Mapping[bytes, int] | None = None) -> None:
-    """Put the list at the relay when it has changed, or the relay has lost it.
+    """Upload the list if it has changed, or the relay has lost it.
 
     Each list is the only blob of a stream of its own, so that no count can be lost by a crash or a backup.
 

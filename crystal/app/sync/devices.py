@@ -74,7 +74,7 @@ def rename(machine: Machine, old: str, new: str) -> Peer:
 
 
 def revoke(machine: Machine, name: str, client: RelayClient | None = None) -> tuple[Peer, str | None]:
-    """Take nothing more of a device, let the relay refuse it, and give the mirror new keys.
+    """Refuse everything further from a device, also at the relay, and give the mirror new keys.
 
     Args:
         machine: The home machine.
@@ -82,7 +82,7 @@ def revoke(machine: Machine, name: str, client: RelayClient | None = None) -> tu
         client: The relay; opened from the settings when not given.
 
     Returns:
-        The device, and why the relay could not be told: then every poll tries again. None when it was.
+        The device, and why the relay could not be told (every poll then tries again), or None.
 
     Raises:
         UsageError: There is no such device.
@@ -154,7 +154,7 @@ def device_scopes(up: bytes, down: bytes) -> list[str]:
 
 
 def rotate(machine: Machine, name: str) -> Peer:
-    """Give a device new keys with the next state document; the old ones count until it uses the new ones.
+    """Give a device new keys with the next state document; the old ones are valid until it uses the new ones.
 
     Raises:
         UsageError: There is no such device, it was revoked, or a rotation is under way.

@@ -42,7 +42,7 @@ PROMOTING = "relay_promoting"
 class HandoverPlan:
     """A handover that was begun: the new home's device id in hexadecimal, its name, and this machine's row as a device.
 
-    The row is among the devices until the handover ends, so that the new home is told of it like of any other.
+    The row is among the devices until the handover ends, so that the new home gets it like any other.
     """
 
     new_home: str
@@ -126,7 +126,7 @@ def _tell(machine: Machine, client: RelayClient, new_home: Peer, keys: Keyring) 
 
 
 def note_promotion(store: Store, device: str | None, url: str | None) -> None:
-    """Note what is still to be done when this machine's rows say that it is home. Inside that transaction."""
+    """Record the work that remains after this machine became home. Inside that transaction."""
     write_note(store, PROMOTING, json.dumps({"device": device, "url": url}))
 
 

@@ -54,9 +54,9 @@ class PollOutcome:
 
 
 def poll_relay(machine: Machine, client: RelayClient | None = None) -> PollOutcome:
-    """Take what devices sent, make it searchable, bring the mirror up to date, and tell every device.
+    """Store what devices sent, make it searchable, update the mirror, and write to every device.
 
-    Receipts go out before the rest: a device that hears nothing keeps everything twice.
+    Receipts are sent first: a device without them keeps everything twice.
 
     Args:
         machine: The home machine.

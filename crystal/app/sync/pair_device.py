@@ -79,7 +79,7 @@ class Joined:
 
 
 def read_invitation(text: str) -> Invitation:
-    """Read what home showed: the code, the string of its QR code, or that of an offline pairing.
+    """Parse what home showed: the code, the string of its QR code, or that of an offline pairing.
 
     The relay's address may be on a line of its own after the code.
 

@@ -99,7 +99,7 @@ def pair(
 
 
 def _take_answer(machine: Machine, peer: Peer, answer: BundleReceipt, asked: str) -> Paired:
-    """Give the device its name and its agent, neither of which another one has."""
+    """Give the device its name and its agent id, changed if another device has one of them."""
     store, config = machine.store, machine.config
     with store.transaction():
         name = free_name(store, asked, config.device)
@@ -134,7 +134,7 @@ def pair_offline(machine: Machine, client: RelayClient, *, name: str | None) -> 
 
 
 def pair_again(machine: Machine, client: RelayClient, name: str) -> Paired:
-    """Give a device a new token, where the relay has lost the old one: the same keys and streams, in one string.
+    """Make a new token for a device whose token the relay has lost; return it with keys and streams as one string.
 
     Raises:
         RelayUnavailableError, RelayDeniedError: The relay cannot be asked: it makes the device's token.
@@ -271,7 +271,7 @@ def joined_string(code: str, url: str) -> str:
 
 
 def words_of_bundle(bundle: Bundle) -> tuple[str, ...]:
-    """Return four words for a bundle that was carried by hand."""
+    """Return four words by which a person compares a bundle that was copied by hand."""
     return words_of_bits(bundle.digest, 4)
 
 

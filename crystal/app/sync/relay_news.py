@@ -100,5 +100,5 @@ def watch(
 
 
 def _rest(pause: float, failures: int) -> float:
-    """Return the seconds to rest after so many failures in a row: an outage of a day is a thousand of them."""
+    """Return the seconds to wait after so many failures in a row."""
     return min(MAX_REST, pause * 2.0 ** min(failures, MAX_DOUBLINGS))

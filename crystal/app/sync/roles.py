@@ -1,6 +1,6 @@
 """Change this machine's role: become home, hand the role to another machine, leave it.
 
-Whatever moves, nothing is lost: what waits in an outbox is taken into this machine's own memory before the outbox
+Nothing is lost by that: what waits in an outbox is taken into this machine's own memory before the outbox
 goes, and a machine that was home sends its whole memory to the new one.
 """
 

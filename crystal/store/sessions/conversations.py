@@ -279,7 +279,7 @@ def lines_of_other_sessions(store: Store, uuids: Sequence[str], session_id: str)
 
 
 def place_of_chunk(store: Store, chunk: int) -> ChunkPlace | None:
-    """Return the place of a chunk, or None if there is no such chunk."""
+    """Return the place of a chunk, or None if it does not exist."""
     if not 0 < chunk < 2**63:
         return None
     return store.find(ChunkPlace, "SELECT id, turn, session FROM chunks WHERE id = ?", (chunk,))

@@ -335,7 +335,7 @@ _BEFORE = (
 
 
 def _in_words(store: Store, answers: Mapping[int, str]) -> dict[int, str]:
-    """Return the short answers of a user, by turn, with what they stand for."""
+    """Return the short answers of a user, such as "yes", by turn, with the question that they answer."""
     before: dict[int, int | None] = dict(
         store.rows(f"SELECT t.id, {_BEFORE.format('assistant', 'NULL')} FROM turns t WHERE t.id IN {GIVEN}", (answers,))
     )
