@@ -38,7 +38,7 @@ from crystal.memories.reconcile import RecordFault, find_faults, reconcile, rest
 from crystal.search.index import folder_of
 from crystal.search.index.open_index import Absent, open_index
 from crystal.search.index.refresh import check, drop
-from crystal.sessions.reading import find_session
+from crystal.sessions.reading import find_session_of
 from crystal.store.capture.ledger import all_states
 from crystal.store.health.salvage import what_is_there
 from crystal.store.health.stats import bytes_by_state
@@ -237,7 +237,7 @@ def _refuse_mirrored(machine: Machine, session: str, cause: Exception) -> None:
         if mirrored is None or mirrored.store is None:
             return
         try:
-            found = find_session(mirrored.store, session)
+            found = find_session_of(mirrored.store, session)
         except CrystalError:
             return
     home = home_peer(machine.store)
@@ -255,7 +255,7 @@ def restore_session(machine: Machine, session: str, project: Path | None, *, dry
         NotConfiguredError: Its archive is at home; the mirror has only its text.
     """
     try:
-        found = find_session(machine.store, session)
+        found = find_session_of(machine.store, session)
     except NotFoundError as error:
         _refuse_mirrored(machine, session, error)
         raise

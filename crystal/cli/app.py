@@ -271,7 +271,13 @@ def finish(run: Callable[[], Any]) -> NoReturn:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(words(), file=sys.stderr)
             sys.exit(UsageError.exit_code)
-        text = str(words()).replace("Value error, ", "").rstrip(".").partition(" Did you mean")[0].rstrip(".")
+        text = (
+            " ".join(str(words()).split())
+            .replace("Value error, ", "")
+            .rstrip(".")
+            .partition(" Did you mean")[0]
+            .rstrip(".")
+        )
         sys.exit(report(UsageError(text[:1].lower() + text[1:], hint=_hint_for(text, asked))))
     sys.exit(code if isinstance(code, int) else 0)
 

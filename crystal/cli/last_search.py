@@ -1,11 +1,10 @@
 """Remember the hits of the last search in each terminal, which ``crystal show 2`` and ``crystal show @2`` open.
 
-The file contains names of hits and no text. A search never fails because the file cannot be written.
+The file contains names of hits and no text.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -20,11 +19,14 @@ MAX_HITS = 1000
 
 
 def remember_hits(data_dir: Path, names: Sequence[str]) -> None:
-    """Store the names of the hits that this terminal shows, in order; none if the search found nothing."""
+    """Store the names of the hits that this terminal shows, in order; none if the search found nothing.
+
+    Raises:
+        OSError: They cannot be stored. Places then are those of an earlier search.
+    """
     kept = {terminal: hits for terminal, hits in _read(data_dir).items() if terminal != _terminal()}
     kept = dict(list(kept.items())[1 - MAX_TERMINALS :]) | {_terminal(): list(names[:MAX_HITS])}
-    with contextlib.suppress(OSError):
-        write_derived(data_dir / FILE, json.dumps(kept).encode())
+    write_derived(data_dir / FILE, json.dumps(kept).encode())
 
 
 def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> str:
@@ -40,7 +42,7 @@ def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> s
     wanted = wanted.strip()
     word = wanted.removeprefix("@")
     is_place = wanted.startswith("@")
-    if not (word.isascii() and word.isdecimal() and len(word) < 5):
+    if not (word.isascii() and word.isdecimal() and len(word) < (20 if is_place else 5)):
         if is_place:
             raise UsageError(f"{wanted!r} is not a hit", hint="the second hit of the last search: crystal show @2")
         return wanted

@@ -135,7 +135,10 @@ def _show(machine: Machine, result: SearchResult, request: SearchRequest, scope:
         render.note(f"searched project {scope} alone; --all searches everything")
     render.note(*result.notes, *(result.explained if explain else ()))
     # Before printing: `crystal search x | head` ends the printing early.
-    remember_hits(machine.places.data_dir, [_name(hit) for hit in result.hits])
+    try:
+        remember_hits(machine.places.data_dir, [_name(hit) for hit in result.hits])
+    except OSError:
+        render.note("crystal show 1 does not open these hits: nothing can be written; use the command below each")
     _print(machine, result, render.look_of(sys.stdout), request.now, explain=explain)
 
 

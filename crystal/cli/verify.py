@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crystal.cli.json_output import answer, json_row
+from crystal.cli.last_search import named_by_place
 from crystal.cli.options import AsJson, argument, flag, option
 from crystal.cli.progress import progress_bar
 from crystal.cli.render import count_words, hint, item, look_of, size_words, warn
@@ -52,7 +53,7 @@ def verify(
 
 
 def restore(
-    session: Annotated[str, argument("The session's id, or the beginning of it.")],
+    session: Annotated[str, argument("The session's id or its beginning, or a hit: 2, @2, h17.")],
     project: Annotated[Path | None, option("Resume in this folder instead of the one where the session was.")] = None,
     dry_run: Annotated[bool, flag("Only show what would be written.", "--dry-run")] = False,
     as_json: AsJson = False,
@@ -62,24 +63,25 @@ def restore(
     from crystal.app.integrity import restore_session
 
     with open_kept_machine() as machine:
-        written = restore_session(machine, session, project.absolute() if project else None, dry_run=dry_run)
+        wanted = named_by_place(machine.places.data_dir, session, by_person=sys.stdin.isatty())
+        written = restore_session(machine, wanted, project.absolute() if project else None, dry_run=dry_run)
     lines = []
     for one in written:
         lines.append(f"{'would write' if dry_run else 'wrote'} {one.path} ({size_words(one.bytes)})")
         if one.missing and not as_json:
             warn(f"{size_words(one.missing)} of it were never captured")
     if written and not dry_run:
-        lines += _how_to_resume(session, written[0].path.stem, written[0].cwd)
+        lines += _how_to_resume(written[0].path.stem, written[0].cwd)
     rows = [{"path": str(one.path), "bytes": one.bytes, "missing": one.missing} for one in written]
     answer({"dry_run": dry_run, "files": rows}, lines, as_json=as_json)
 
 
-def _how_to_resume(wanted: str, session: str, cwd: str | None) -> list[str]:
+def _how_to_resume(session: str, cwd: str | None) -> list[str]:
     """Return the command that resumes a restored session: Claude Code needs the folder of the session."""
     if cwd is None or Path(cwd).is_dir():
         place = "" if cwd is None or Path(cwd) == Path.cwd() else f"cd {shlex.quote(cwd)} && "
         return [f"resume it with: {place}claude --resume {session}"]
-    command = f"crystal restore {wanted} --project FOLDER, then: cd FOLDER && claude --resume {session}"
+    command = f"crystal restore {session} --project FOLDER, then: cd FOLDER && claude --resume {session}"
     return [f"the folder {cwd} is gone; choose one that exists:", f"  {command}"]
 
 

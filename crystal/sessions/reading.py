@@ -170,6 +170,19 @@ def find_session(store: Store, wanted: str) -> str:
     return _session_name([store], wanted)
 
 
+def find_session_of(store: Store, wanted: str) -> str:
+    """Return the complete session id for an id, its prefix, or a hit in it; see ``find_target``."""
+    row = find_target([store], wanted).session
+    session = None if row is None else conversations.session_row(store, row)
+    if session is None:
+        raise _no_session()
+    return session.session_id
+
+
+def _no_session() -> NotFoundError:
+    return NotFoundError("this belongs to no session", hint="run: crystal sessions")
+
+
 def find_target(stores: Sequence[Store], wanted: str) -> ShowTarget:
     """Find a target: a complete session id, a hit's number, a line's uuid, or a prefix of a session id.
 
@@ -257,7 +270,7 @@ def read_page(stores: Sequence[Store], target: ShowTarget, *, start: int | None,
     with place.reading():
         row = None if target.session is None else conversations.session_row(place, target.session)
         if row is None:
-            raise NotFoundError("this belongs to no session", hint="run: crystal sessions")
+            raise _no_session()
         focus = None if target.chunk is None else conversations.place_of_chunk(place, target.chunk)
         turn = None if focus is None else focus.turn
         if start is None:

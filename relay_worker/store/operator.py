@@ -86,7 +86,8 @@ def opened(folder: Path) -> Iterator[SqliteRows]:
     if not path.exists():
         raise CannotServeError(
             f"there is no relay in {folder}",
-            hint="start it first: crystal-relay serve; it is elsewhere: --data-dir FOLDER; make a new one: --create",
+            hint="start it first: crystal-relay serve; it is elsewhere: --data-dir FOLDER; "
+            "make a new one: crystal-relay token make --create --label home --scope home",
             exit_code=3,
         )
     prepare(path)

@@ -217,6 +217,7 @@ def test_a_folder_that_may_not_be_written_is_read(kept: Path, log: bool) -> None
         leave_a_log(data)
     data.chmod(0o500)
     assert_reading_works(powerless=True)
+    assert "crystal show 1 does not open these hits" in run("search", "basalt", powerless=True).stderr
     assert_doctor_fails("cannot be written", powerless=True)
     done = run("remember", "x", powerless=True)
     assert done.returncode in (0, 4), done

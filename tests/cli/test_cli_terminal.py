@@ -24,6 +24,7 @@ from crystal.cli.sessions import _title
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import NotFoundError, UsageError
 from crystal.sessions.reading import SessionSummary
+from tests.support.capture_machine import keep_transcript, line
 from tests.support.command import Terminal, crystal
 from tests.support.table import each_row
 
@@ -40,7 +41,7 @@ def test_a_place_of_the_last_search_is_a_hit(tmp_path):
     assert last_search.named_by_place(tmp_path, "h2") == "h2"
     assert last_search.named_by_place(tmp_path, "5b1f") == "5b1f"
     assert last_search.named_by_place(tmp_path, "5012") == "5012"  # the beginning of a session's id
-    for place in ("@4", "4", "99", "@0", "0", "123"):
+    for place in ("@4", "4", "99", "@0", "0", "123", "@99999999999"):
         with pytest.raises(NotFoundError, match=f"there is no hit {place}: the last search here had 3 hits"):
             last_search.named_by_place(tmp_path, place)
     with pytest.raises(UsageError):
@@ -87,10 +88,11 @@ def test_a_broken_list_of_hits_is_as_none(tmp_path, content):
     assert last_search.named_by_place(tmp_path, "@1") == "h1"
 
 
-def test_the_list_of_hits_is_private_and_need_not_be_written(tmp_path):
+def test_the_list_of_hits_is_private_and_says_that_it_cannot_be_written(tmp_path):
     last_search.remember_hits(tmp_path, ["h1"])
     assert (tmp_path / last_search.FILE).stat().st_mode & 0o777 == 0o600
-    last_search.remember_hits(tmp_path / "gone", ["h1"])
+    with pytest.raises(FileNotFoundError):
+        last_search.remember_hits(tmp_path / "gone", ["h1"])
 
 
 @pytest.mark.slow
@@ -101,6 +103,20 @@ def test_show_opens_the_hit_at_a_place(home):
     assert crystal("search", "lift").code == 0
     assert "the lift is out of order" in crystal("show", "1").out
     assert "the lift is out of order" in crystal("show", "@1").out
+
+
+@pytest.mark.slow
+def test_restore_takes_the_place_of_a_hit_as_show_and_handoff_do(home):
+    """Not the one session whose id begins with that digit."""
+    other, meant = "1ecba475-5b18-4058-a0cb-e87703f6f792", "5b1f8c2e-6d0a-4c55-9e5f-0d1c2b3a4f50"
+    files = keep_transcript(home, other, line("a marble quarry")), keep_transcript(home, meant, line("a basalt quarry"))
+    assert crystal("init", "--yes", "--import", "--wait").code == 0
+    for file in files:
+        file.unlink()
+    assert crystal("search", "basalt").code == 0
+    for wanted in ("1", "@1", "h2", "5b1f"):
+        done = crystal("restore", wanted, "--dry-run")
+        assert (done.code, meant in done.out, other in done.out) == (0, True, False), (wanted, done)
 
 
 def test_a_person_who_names_a_place_that_is_not_there_is_told_how_many_there_are(tmp_path):
@@ -300,6 +316,7 @@ def test_a_group_without_a_command_shows_its_help(group):
         (["why does it fail"], "no such command 'why does it fail'", 'to search: crystal search "why does it fail"'),
         (["xyzzy"], "no such command 'xyzzy'", "run: crystal --help"),
         (["day"], "no such command 'day'", "run: crystal --help"),
+        (["completion"], "missing argument 'SHELL'. Choose from: bash, zsh, fish", "run: crystal completion --help"),
         (["completion", "tcsh"], "'tcsh' is not one of", "run: crystal completion --help"),
         (
             ["init", "--client", "vscode"],
