@@ -6,7 +6,7 @@ import contextlib
 import fnmatch
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from crystal.app.capture_engine import make_capture
@@ -52,6 +52,18 @@ def unpacked(machine: Machine, paths: Sequence[Path]) -> Iterator[list[Path]]:
             else:
                 found.append(path)
         yield found
+
+
+def name_archives(problems: Mapping[str, str], machine: Machine, paths: Sequence[Path]) -> dict[str, str]:
+    """Return problems by file, where one that was unpacked from an archive in ``paths`` is named after the archive."""
+    folder = machine.places.data_dir / UNPACK_FOLDER
+    named = {}
+    for file, problem in problems.items():
+        if Path(file).is_relative_to(folder):
+            _, number, *_, name = Path(file).relative_to(folder).parts
+            file = f"{paths[int(number)]}: {name}"  # noqa: PLW2901 - the name that the user knows
+        named[file] = problem
+    return named
 
 
 def plan_exports(machine: Machine, paths: Sequence[Path], *, named: Sequence[Path], tally: Tally) -> list[PastFile]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from crystal.app.context import open_machine
-from crystal.app.import_exports import KNOWN_FORMS, plan_exports, unpacked
+from crystal.app.import_exports import KNOWN_FORMS, name_archives, plan_exports, unpacked
 from crystal.app.import_open_form import import_export
 from crystal.capture.engine import Tally
 from crystal.cli.capture import finish_import, import_with_bar
@@ -34,4 +34,5 @@ def import_(
         with progress_bar("importing", sum(path.stat().st_size for path in own)) as advance:
             for path in own:
                 tally.join(import_export(machine, path, advance))
+        tally.problems = name_archives(tally.problems or {}, machine, given)
         finish_import(machine, tally, as_json=as_json)

@@ -30,9 +30,12 @@ def test_an_archive_is_imported_as_it_was_downloaded(home: Path) -> None:
     archive = home / "export.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         packed.write(EXPORT, "data/conversations-000.json")
+        packed.writestr("conversations-001.json", '[{"mapping": {}, "current_node": null}]')
         packed.writestr("chat.html", "<html>")
     done = crystal("import", str(archive))
     assert (done.code, "captured" in done.out) == (0, True), done.err
+    problem = f"{archive}: conversations-001.json: a conversation has no id or no messages"
+    assert problem in " ".join(done.err.split())
     assert captured_turns() == len(samples.expected("chatgpt")[1])
     assert list((home / ".ldm/memory/imports").iterdir()) == [], "the unpacked files are deleted"
 
