@@ -73,7 +73,8 @@ def serve_bare(url, port):
     class BareStore(PostgresStore):
         async def put(self, _, new, stream, seq, _tag):
             def insert():
-                self._connections.mine().execute(BARE, (stream, seq, new.body), prepare=True)
+                with self._connections.one() as db:
+                    db.execute(BARE, (stream, seq, new.body), prepare=True)
 
             await asyncio.get_running_loop().run_in_executor(pool, insert)
             return True

@@ -21,7 +21,7 @@ from relay_worker.errors import CannotServeError
 from relay_worker.settings import Settings, without_password
 from relay_worker.store import accounts, choice, database
 from relay_worker.store.postgres import connecting, store
-from tests.relay_conformance.targets import OPEN, Target, as_process, in_process, new_stream, refused
+from tests.relay_conformance.targets import OPEN, Target, as_process, in_process, make_blob, new_stream, refused
 from tests.support.postgres import Postgres
 from tests.support.table import each_row
 
@@ -317,6 +317,24 @@ def test_clients_hear_503_while_the_database_is_down_and_nothing_is_lost(tmp_pat
         assert other.seqs(stream) == [1, 2]
         assert b"crystal_relay_blobs 2.0" in generate_latest(metrics.registry)
         test_a_long_poll_at_one_server_ends_with_a_blob_at_the_other((one, other))
+
+
+def test_a_server_with_fewer_connections_than_it_wants_answers_everybody(tmp_path, url, postgres, monkeypatch):
+    warned = []
+    monkeypatch.setattr(connecting.LOG, "warning", lambda told, **_: warned.append(told))
+    name = url.partition("@/")[2].partition("?")[0]
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(f'CREATE ROLE "{name}" LOGIN CONNECTION LIMIT 3; GRANT CREATE ON DATABASE "{name}" TO "{name}"')
+    with in_process(tmp_path, **OPEN, store=postgres.url(name, name)) as relay, ThreadPoolExecutor(24) as clients:
+        stream = new_stream()
+        asked = [
+            clients.submit(ask, seq) for seq in range(1, 25) for ask in (
+                lambda seq: relay.put(stream, seq), lambda _: relay.state(stream) and relay.ask("GET", "/v1/objects"),
+                lambda seq: relay.put(stream, 100 + seq, make_blob(stream, 100 + seq, 200_000)),
+            )
+        ]  # fmt: skip
+        assert {one.result().status_code for one in asked} == {200, 201}
+    assert warned[0] == "the database gives no more connections"
 
 
 def test_migrations_have_the_types_of_postgresql():

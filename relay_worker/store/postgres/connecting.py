@@ -28,7 +28,7 @@ MOVING = "crystal_relay_moving"
 """Schema of a relay that ``move`` has not completed; it is not served."""
 UPGRADE_LOCK, SERVING_LOCK, WRITING_LOCK = 0x4352_5259_0001, 0x4352_5259_0002, 0x4352_5259_0003
 """Advisory locks: for upgrading the schema; shared by all serving servers; shared by every transaction of a server."""
-DOWN_SECONDS, TELL_SECONDS = 1.0, 2.0
+DOWN_SECONDS, TELL_SECONDS, WAIT_SECONDS = 1.0, 2.0, 5.0
 LOG = logging.getLogger("relay_worker")
 
 _DEFAULTS: dict[str, Any] = {
@@ -259,44 +259,71 @@ class PostgresRows:
 
 
 class Connections:
-    """One connection for each thread that requests one: the threads of a store are its pool.
+    """Connections of one server, each lent to one thread at a time; as many as its threads need, if it gets them.
 
     Args:
         url: The address.
     """
 
     def __init__(self, url: str) -> None:
-        self._url, self._local = url, threading.local()
-        self._all: list[psycopg.Connection[Any]] = []
+        self._url = url
+        self._free: list[psycopg.Connection[Any]] = []
+        self._open = 0
+        self._changed = threading.Condition()
         self._down: tuple[float, str] | None = None
 
-    def mine(self) -> psycopg.Connection[Any]:
-        """Return this thread's connection, opened again if the server closed it.
+    @contextlib.contextmanager
+    def one(self) -> Iterator[psycopg.Connection[Any]]:
+        """Lend a connection.
 
         Raises:
             CannotServeError: The server cannot be reached. For a second after that, no other thread tries.
         """
-        db: psycopg.Connection[Any] | None = getattr(self._local, "db", None)
-        if db is not None and not _is_closed(db):
-            return db
-        if db is not None:
-            db.close()
-            self._all.remove(db)
-            self._local.db = None
-        if self._down is not None and time.monotonic() - self._down[0] < DOWN_SECONDS:
-            raise CannotServeError(self._down[1], exit_code=4)
+        db = self._take()
         try:
-            db = self._local.db = connect(self._url)
-        except CannotServeError as error:
-            self._down = (time.monotonic(), str(error))
-            raise
-        self._all.append(db)
-        return db
+            yield db
+        finally:
+            self._count(-1 if db.closed else 0, None if db.closed else db)
 
     def close(self) -> None:
         """Close all of them, after their threads have ended."""
-        for db in self._all:
+        for db in self._free:
             db.close()
+
+    def _take(self) -> psycopg.Connection[Any]:
+        """Return a free connection, else a new one, else wait until one is free."""
+        ends_at = time.monotonic() + WAIT_SECONDS
+        while True:
+            with self._changed:
+                while self._free:
+                    db = self._free.pop()
+                    if not _is_closed(db):
+                        return db
+                    db.close()
+                    self._open -= 1
+                if self._down is not None and time.monotonic() < self._down[0] + DOWN_SECONDS:
+                    if not self._open or time.monotonic() > ends_at:
+                        raise CannotServeError(self._down[1], exit_code=4)
+                    self._changed.wait(DOWN_SECONDS)
+                    continue
+                self._open += 1
+            try:
+                db = connect(self._url)
+            except CannotServeError as error:
+                if self._open > 1 and self._down is None:
+                    LOG.warning("the database gives no more connections", extra={"fields": {"reason": str(error)}})
+                self._down = (time.monotonic(), str(error))
+                self._count(-1)
+            else:
+                self._down = None
+                return db
+
+    def _count(self, change: int, free: psycopg.Connection[Any] | None = None) -> None:
+        with self._changed:
+            self._open += change
+            if free is not None:
+                self._free.append(free)
+            self._changed.notify_all()
 
 
 def _is_closed(db: psycopg.Connection[Any]) -> bool:

@@ -1,6 +1,6 @@
 """Store a relay in PostgreSQL, shared by any number of servers, on any number of machines.
 
-Every server has two ``Writer``s, each with a connection: one for slow jobs, so that the others need not wait for
+Every server has two ``Writer``s: one for slow jobs, so that the others need not wait for
 them. A transaction first takes an advisory lock for each account that it changes, in order, so that its jobs see what
 other transactions have committed. Bodies are in the database; large ones in a bucket, if there is one.
 """
@@ -171,8 +171,13 @@ class PostgresStore(RelayStore):
 
     async def read(self, question: Callable[..., T], *values: Any) -> T:
         """Return ``question(rows, *values)``, asked in another thread."""
+
+        def ask() -> T:
+            with self._connections.one() as db:
+                return question(PostgresRows(db), *values)
+
         try:
-            return await run_in(self._readers, lambda: question(PostgresRows(self._connections.mine()), *values))
+            return await run_in(self._readers, ask)
         except (psycopg.Error, CannotServeError) as error:
             raise refusal_of(error) from error
 
@@ -308,9 +313,14 @@ class PostgresStore(RelayStore):
         """Run all jobs in one transaction; return their results and refusals."""
         began = time.perf_counter()
         try:
-            db = self._connections.mine()
+            with self._connections.one() as db:
+                results = self._commit_on(db, jobs, locks)
         except CannotServeError as error:
             raise refusal_of(error) from error
+        self._observe(len(jobs), time.perf_counter() - began)
+        return results
+
+    def _commit_on(self, db: psycopg.Connection[Any], jobs: list[Job], locks: set[str]) -> list[Any]:
         transaction = PostgresTransaction(db, self.settings)
         try:
             with db.pipeline() if len(jobs) > 1 else contextlib.nullcontext(), db.transaction():
@@ -322,7 +332,6 @@ class PostgresStore(RelayStore):
             if db.closed:
                 raise refusal_of(error) from error
             raise
-        self._observe(len(jobs), time.perf_counter() - began)
         return results
 
 
