@@ -15,7 +15,7 @@ from crystal.capture import finder, spool
 from crystal.capture.lock import CAPTURE_LOCK, ENRICH_LOCK, lock_holder, lock_problem
 from crystal.capture.off_files import off_periods
 from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, HookFacts, assess_capture
-from crystal.config.file_access import owner_in_the_way, way_in
+from crystal.config.file_access import move_away, owner_in_the_way, way_in
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.config.paths import Places
 from crystal.config.register import left_out_folders
@@ -59,7 +59,7 @@ def _problem_of(places: Places, error: CrystalError) -> tuple[str, str]:
 
 def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None, *, everywhere: bool) -> CaptureFacts:
     places, now = config.places, now_ms()
-    waiting = _waiting_notes(places.spool)
+    waiting = waiting_notes(places.spool)
     last_turn = last_turn_hook(places, store)
     is_late = last_turn is not None and now - last_turn > 1000 * SILENT_SECONDS
     folder, left_out = None if everywhere else current_folder(), left_out_folders(places)
@@ -77,7 +77,7 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         read_only_disk=_is_read_only(places.data_dir),
         other_agents=_has_others(places, left_out),
         stalled=_stalled(places.stalled),
-        oldest_note=min(waiting, default=None),
+        oldest_note=min((note.at for note in waiting), default=None),
         notes=len(waiting),
         lock_holder=lock_holder(places.data_dir / CAPTURE_LOCK) if waiting else None,
         last_turn_hook=last_turn,
@@ -132,9 +132,10 @@ def newest_transcript(places: Places) -> int | None:
     return max((found.modified for found in finder.all_transcripts(roots)), default=None)
 
 
-def _waiting_notes(folder: Path) -> list[int]:
+def waiting_notes(folder: Path) -> list[spool.Note]:
+    """Return the hook's notes that wait; none if they cannot be read."""
     try:
-        return [note.at for note in spool.read_notes(folder)]
+        return spool.read_notes(folder)
     except OSError:
         return []  # a folder that may not be read is a problem of its own, see ``not_writable``
 
@@ -159,12 +160,14 @@ def _free_bytes(folder: Path) -> int | None:
 
 
 def _not_writable(config: Config) -> tuple[str, str] | None:
-    """Return which of the data folder, the database and the archive cannot be written, and the next step."""
+    """Return which of the folders, the database and the archive cannot be written, and the next step."""
     places = config.places
     archive = places.agent_folder(config.agent_id) / "transcripts"
     # In a folder without access, os.path returns False where Path raises.
     existing = (one for one in (archive, *archive.parents) if os.path.exists(one))  # noqa: PTH110
-    for path in (places.data_dir, places.db, next(existing)):
+    if os.path.exists(places.spool) and not os.path.isdir(places.spool):  # noqa: PTH110
+        return f"{places.spool} is not a folder", move_away(places.spool)
+    for path in (places.data_dir, places.db, places.spool, next(existing)):
         if os.path.exists(path) and not os.access(path, os.W_OK):  # noqa: PTH110
             words = f"{path} cannot be written{owner_in_the_way(path)}"
             return words, way_in(path) or "mount its disk so that it can be written"

@@ -12,12 +12,11 @@ from typing import Any, Literal
 
 from crystal.app.agents import AgentFiles, deleting_agents, describe_cleanup, look_at_files
 from crystal.app.background import count_due, count_waiting
-from crystal.app.capture_state import capture_state, off_marks
+from crystal.app.capture_state import capture_state, off_marks, waiting_notes
 from crystal.app.context import Machine
 from crystal.app.progress import read_pending_import, read_progress
 from crystal.app.source_list import list_sources
 from crystal.app.watcher import watcher_state
-from crystal.capture import spool
 from crystal.capture.lock import BACKFILL_LOCK, lock_holder
 from crystal.capture.refused_files import FIXES, SWEEP
 from crystal.capture.state import CaptureState
@@ -59,7 +58,7 @@ def gather_shown(machine: Machine, look: AgentFiles, state: CaptureState | None 
     """Return the part of ``gather`` that the page shows: without what agents delete by themselves."""
     store, places, config = machine.store, machine.places, machine.config
     now = machine.now()
-    notes = spool.read_notes(places.spool)
+    notes = waiting_notes(places.spool)
     first, last = stats.time_span(store)
     serving = vectors.serving_generation(store)
     return {

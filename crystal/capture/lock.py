@@ -80,6 +80,10 @@ def _unusable(path: Path, error: OSError) -> CrystalError:
     command = f"rm {shlex.quote(str(path))}"
     if path.is_symlink():
         return UsageError(f"{path} is a link, but a lock must be a regular file", hint=command)
+    if path.is_dir():
+        from crystal.config.file_access import move_away  # noqa: PLC0415 - as above
+
+        return UsageError(f"{path} is a folder, but a lock must be a regular file", hint=move_away(path))
     if path.exists() and path.stat().st_uid != os.geteuid():
         return UnavailableError(
             f"{path} belongs to another user", hint=command if os.access(path.parent, os.W_OK) else f"sudo {command}"

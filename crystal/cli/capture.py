@@ -191,7 +191,7 @@ def send_with_progress(machine: Machine) -> list[str]:
     if report is None or not report.problem:
         return []
     waiting = outbox.backlog(machine.store).blobs
-    return [f"{report.problem}; {waiting} sealed blobs wait, nothing is lost"]
+    return [f"{report.problem}; {count_words(waiting, 'sealed blob')} to send, nothing is lost"]
 
 
 def _print_plan(plan: list[PastFile], as_json: bool) -> None:

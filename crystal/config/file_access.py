@@ -34,6 +34,11 @@ def owner_in_the_way(path: Path) -> str:
     return f" ({'it' if place == path else place} belongs to {_name(owner)})"
 
 
+def move_away(path: Path) -> str:
+    """Return the command that keeps what is in the place of one of crystal's own files under another name."""
+    return f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.old')}"
+
+
 def _refusing(path: Path) -> Path | None:
     """Return the path that refuses access: a folder above ``path``, the path itself, or the folder of a file."""
     # In a folder without access, os.path returns False where Path raises.

@@ -96,6 +96,23 @@ def test_a_lock_that_is_a_link_is_not_followed(kept: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("here")
+def test_a_folder_in_the_place_of_a_lock_and_a_file_in_that_of_the_notes_are_moved_away(kept: Path) -> None:
+    lock, spool = (kept / ".ldm" / "memory" / name for name in ("capture.lock", "spool"))
+    lock.unlink(missing_ok=True)
+    lock.mkdir()
+    shutil.rmtree(spool, ignore_errors=True)
+    spool.write_text("x")
+    for path, words in ((spool, "is not a folder"), (lock, "is a folder")):
+        assert_doctor_fails(f"{path} {words}")
+        fix = f"mv {path} {path}.old"
+        assert_status_tells(f"{path} {words}", fix)
+        assert_reading_works()
+        subprocess.run(fix, shell=True, check=True)
+    assert run("sync").returncode == 0
+    assert run("status").stdout.startswith("capturing")
+
+
+@pytest.mark.usefixtures("here")
 def test_a_lock_of_what_follows_capture_keeps_nothing_from_being_stored(kept: Path) -> None:
     locks = [kept / ".ldm" / "memory" / name for name in ("enrich.lock", "import.lock")]
     for lock in locks:

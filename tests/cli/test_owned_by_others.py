@@ -32,6 +32,7 @@ OTHERS = {
     "the folder": ".ldm/memory",
     "everything": ".ldm",
     "the archive": ".ldm/agents/*/memory/transcripts",
+    "the hook's notes": ".ldm/memory/spool",
 }
 
 
@@ -40,6 +41,7 @@ def test_what_belongs_to_another_user_is_told_with_its_owner_and_a_command_that_
     """What ``sudo crystal`` has left, for example: a mode is no use to somebody who may not change it."""
     leave_a_log(kept / ".ldm" / "memory")
     keep_transcript(kept, "another", line("a marble quarry"))
+    (kept / ".ldm" / "memory" / "spool").mkdir(exist_ok=True)
     (path,) = kept.glob(OTHERS[what])
     path.chmod(0o700 if path.is_dir() else 0o600)
     os.chown(path, NOBODY, NOBODY)
