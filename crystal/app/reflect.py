@@ -217,7 +217,9 @@ def _facts(one: Remembered, evidence: list[Evidence], store: Store) -> Learned:
 def origin_of(one: Remembered) -> str:
     """Return where a memory is from: ``by`` who wrote it, or ``from`` the agent in whose session it was learned."""
     word, _, agent = one.source.partition(" ")
-    return f"from {agent}" if agent and word in learned.LEARNED_WORDS else f"by {one.source}"
+    if agent and word in learned.LEARNED_WORDS:
+        return f"from {agent}"
+    return {"cli": "by you", "prompt": "by your prompt"}.get(one.source, f"by {one.source}")
 
 
 def state_of(one: Remembered) -> str:

@@ -159,6 +159,8 @@ def test_500_hostile_texts_are_shown_and_none_runs_or_loads(home, browser):
 def test_the_keyboard_is_enough(year, inside):
     page = inside.page
     page.goto(f"{inside.base}/?day=2026-11-20")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip", "Tab begins at the beginning"
     page.keyboard.press("?")
     assert page.locator("#keys").is_visible()
     page.keyboard.press("Escape")

@@ -94,7 +94,10 @@ document.addEventListener("keydown", (event) => {
 });
 
 if ($("[data-review]")) { move(1); scrollTo(0, 0); }
-$("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// On a narrow window, show the view's place in the menu. scrollIntoView would make Tab begin there.
+const place = $("nav [aria-current]");
+const menu = place?.closest("nav");
+if (menu) menu.scrollLeft += place.getBoundingClientRect().left - menu.getBoundingClientRect().left - (menu.clientWidth - place.offsetWidth) / 2;
 $("#keys-button").addEventListener("click", showKeys);
 
 $("[data-fold]")?.addEventListener("click", foldAll);
