@@ -10,7 +10,9 @@ from typing import Any
 
 AGENT_VARIABLES = ("CLAUDECODE", "AI_AGENT", "CODEX_SANDBOX", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE")
 """Agents set one of these variables in the shells that they start."""
-RECALLING = frozenset("search show sessions memories get recall changed blame how fix about assist forget".split())
+RECALLING = frozenset(
+    "search show sessions memories get recall changed blame how fix about assist forget vault files".split()
+)
 """The commands that print recalled text, except ``context``, which prints the fence itself."""
 
 

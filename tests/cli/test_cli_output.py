@@ -78,7 +78,7 @@ def test_what_an_agent_reads_in_its_shell_is_fenced(home: Path, monkeypatch: pyt
 def test_a_new_command_is_fenced_or_known_to_print_nothing_recalled() -> None:
     """Names and counts of sessions are no recalled text; ``context`` and ``handoff --brief`` print the fence."""
     unfenced = set(
-        "init remember status projects vault files sources reflect usage web tui context statusline backfill import"
+        "init remember status projects sources reflect usage web tui context statusline backfill import"
         " migrate export handoff restore agents mcp access watch sync doctor verify secrets config models"
         " completion uninstall relay devices promote demote".split()
     )

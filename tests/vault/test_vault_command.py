@@ -205,7 +205,9 @@ def test_a_vault_that_is_gone_deletes_nothing(vault: Path) -> None:
 
 
 @pytest.mark.parametrize(("side", "kept", "other"), [("file", "cocoa", "water"), ("crystal", "water", "cocoa")])
-def test_a_conflict_is_shown_and_either_side_can_win(vault: Path, side: str, kept: str, other: str) -> None:
+def test_a_conflict_is_shown_and_either_side_can_win(
+    vault: Path, side: str, kept: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = note(vault, "drink")
     path.write_text(path.read_text().replace("okapis drink tea", "cocoa"))
     crystal("memories", "edit", "drink", "water")
@@ -216,6 +218,10 @@ def test_a_conflict_is_shown_and_either_side_can_win(vault: Path, side: str, kep
         assert "cocoa" in done.err
         assert "water" in done.err
         assert "cocoa" in path.read_text()
+    monkeypatch.setenv("CLAUDECODE", "1")
+    assert "water" in sync("--json").out
+    assert json.loads(sync("--json").out)["fence"]
+    monkeypatch.delenv("CLAUDECODE")
     assert sync("--prefer", side).code == 0
     assert kept in texts()
     assert path.read_text().endswith(f"{kept}\n")
