@@ -27,8 +27,10 @@ REWRITES = "see recompress.py"
 HEADER = b"SQLite format 3\x00"
 REPAIR_HINT = "run: crystal verify --repair"
 FOREIGN_HINT = "move it away, or point CRYSTAL_DATA_DIR at another folder"
-EXPECTED_HEADER = b"\x10\0\0\x40\x20\x20\0\0\0\x04\0\0\0\x01"
-"""Page size, fractions, format and encoding in the header of every store; SQLite cannot use a file with others."""
+PAGE_SIZE, OLD_PAGE_SIZE = 2048, 4096
+"""Size of the pages of a new store, which has many small tables, and of an older one, which keeps them."""
+EXPECTED_HEADER = b"\0\x40\x20\x20\0\0\0\x04\0\0\0\x01"
+"""Fractions, format and encoding in the header of every store; SQLite cannot use a file with others."""
 MAX_VERSION = 999
 """Largest plausible schema number; a larger one means a damaged header."""
 
@@ -123,11 +125,16 @@ def refuse_foreign(path: Path) -> None:
     version, application = struct.unpack_from(">i4xi", header.ljust(100, b"\0"), 60)
     if len(header) < 100 or not header.startswith(HEADER) or application != APPLICATION_ID:
         raise ForeignStoreError(f"{path} is not a crystal store", hint=FOREIGN_HINT)
-    fields = header[16:18] + header[20:24] + header[44:48] + header[56:60]
-    if fields != EXPECTED_HEADER or not set(header[18:20]) <= {1, 2} or not 0 < version <= MAX_VERSION:
+    if not has_usual_pages(header) or not set(header[18:20]) <= {1, 2} or not 0 < version <= MAX_VERSION:
         raise StoreDamagedError(f"{path}: its header is damaged", hint=REPAIR_HINT)
     if version > newest():
         _refuse_newer(path, version)
+
+
+def has_usual_pages(header: bytes) -> bool:
+    """Return True if a header has a store's size of pages, format and encoding."""
+    fields = header[20:24] + header[44:48] + header[56:60]
+    return int.from_bytes(header[16:18], "big") in (PAGE_SIZE, OLD_PAGE_SIZE) and fields == EXPECTED_HEADER
 
 
 def _read_header(path: Path) -> bytes:
@@ -200,6 +207,7 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
     if found > 0:
         _copy(db, path.with_name(f"{path.name}.v{found}.backup"))
     else:  # before the first table: allows freeing pages incrementally, see space.py
+        db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
     _apply(db, newest())
     return True

@@ -11,6 +11,7 @@ import sqlite3
 import stat
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import apsw
 import pytest
@@ -26,6 +27,7 @@ from crystal.errors import (
 )
 from crystal.store import Store, driver, texts, upgrade
 from crystal.store.health.checks import damage
+from crystal.store.health.salvage import salvage
 from crystal.store.private_record import Recorder
 from tests.support.fresh_store import copy_schema
 
@@ -311,3 +313,16 @@ def test_deleted_text_leaves_no_byte_in_the_file(path: Path) -> None:
             assert delete_chunks(store, [store.value("SELECT id FROM chunks WHERE text LIKE '%zirconium%'")]) == 1
         store.value("PRAGMA wal_checkpoint(TRUNCATE)")
     assert b"zirconium" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("size", [upgrade.PAGE_SIZE, upgrade.OLD_PAGE_SIZE])
+def test_a_lost_header_is_mended_whatever_the_size_of_the_pages(path: Path, tmp_path: Path, size: int) -> None:
+    with mock.patch.object(upgrade, "PAGE_SIZE", size), Store.open(path) as store, store.transaction():
+        assert store.value("PRAGMA page_size") == size
+        for at in range(500):
+            store.execute("INSERT INTO costs VALUES (?, 0, 'summary', ?, '', 0, 0, 0)", (at, f"provider {at}" * 9))
+    data = path.read_bytes()
+    path.write_bytes(os.urandom(100) + data[100:])
+    with Store.open(tmp_path / "new.db") as store:
+        assert salvage(path, tmp_path, store).rows["costs"] == 500
+        assert store.value("SELECT count(*) FROM costs") == 500

@@ -6,7 +6,9 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-PAGE = 4096
+from crystal.store import upgrade
+
+PAGE = upgrade.PAGE_SIZE
 
 
 def flip(data: bytearray, dice: random.Random) -> None:

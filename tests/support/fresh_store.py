@@ -25,6 +25,7 @@ def copy_schema(db: apsw.Connection, until: int) -> None:
 @functools.cache
 def _empty() -> apsw.Connection:
     db = connect(Path(":memory:"))
+    db.execute(f"PRAGMA page_size = {upgrade.PAGE_SIZE}")
     db.execute("PRAGMA auto_vacuum = INCREMENTAL")
     apply_each(db, upgrade.newest())
     return db

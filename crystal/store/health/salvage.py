@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import apsw
 
@@ -34,7 +34,11 @@ _DERIVED = frozenset(
 
 _DERIVED_NOTES = ("forgotten_file", "private_record", "memory_record_size", "work_cursor")
 """Keys in ``meta`` of comparisons between the tables and a file, which must be repeated."""
-_DEFAULT_PAGE_SIZE = 4096
+_PAGE_KINDS = (2, 5, 10, 13)
+_MAX_PAGES = 2000
+"""First bytes of the pages of tables and indexes, and the maximum number of pages that are looked at."""
+_AFTER_SIZE = b"\x02\x02\x00\x40\x20\x20"
+"""The bytes of a header that follow the size of the pages."""
 _FORGET_WORK = 9
 """Number of the migration that changed kinds of rows, not tables; it may be repeated."""
 
@@ -152,7 +156,7 @@ def _drop_orphans(store: Store) -> None:
 
 def _opened_copy(damaged: Path, scratch: Path) -> apsw.Connection | None:
     """Open a copy with a valid header; return None if nothing can be read."""
-    if not damaged.is_file() or damaged.stat().st_size < _DEFAULT_PAGE_SIZE:
+    if not damaged.is_file() or damaged.stat().st_size < upgrade.PAGE_SIZE:
         return None
     copy = scratch / "copy.db"
     shutil.copyfile(damaged, copy)
@@ -177,15 +181,29 @@ def _mend_header(path: Path) -> None:
         is_ours = header[60:64] <= struct.pack(">I", upgrade.MAX_VERSION) and header[68:72] == struct.pack(
             ">I", upgrade.APPLICATION_ID
         )
-        if is_ours and header.startswith(upgrade.HEADER) and header[16:24] == b"\x10\x00\x02\x02\x00\x40\x20\x20":
+        size = int.from_bytes(header[16:18], "big")
+        is_known = size in (upgrade.PAGE_SIZE, upgrade.OLD_PAGE_SIZE)
+        if is_ours and is_known and header.startswith(upgrade.HEADER) and header[18:24] == _AFTER_SIZE:
             return
-        pages = path.stat().st_size // _DEFAULT_PAGE_SIZE
+        size = _page_size(file, path.stat().st_size)
+        pages = path.stat().st_size // size
         file.seek(0)
-        file.write(upgrade.HEADER + b"\x10\x00\x02\x02\x00\x40\x20\x20")
+        file.write(upgrade.HEADER + struct.pack(">H", size) + _AFTER_SIZE)
         file.write(
             struct.pack(">IIIIIIIIIIII", 1, pages, 0, 0, 1, 4, 0, 0, 1, upgrade.newest(), 0, upgrade.APPLICATION_ID)
         )
         file.write(bytes(20) + struct.pack(">II", 1, 3_054_000))
+
+
+def _page_size(file: BinaryIO, end: int) -> int:
+    """Return the size of the pages of a store: only small pages begin in the middle of large ones."""
+    starts = range(upgrade.PAGE_SIZE, end, upgrade.OLD_PAGE_SIZE)
+    starts = starts[:: len(starts) // _MAX_PAGES + 1]
+    found = 0
+    for at in starts:
+        file.seek(at)
+        found += file.read(1)[0] in _PAGE_KINDS
+    return upgrade.PAGE_SIZE if 8 * found > len(starts) else upgrade.OLD_PAGE_SIZE
 
 
 def _copy_table(db: apsw.Connection, store: Store, table: str, found: Salvage) -> None:
