@@ -168,9 +168,9 @@ def _thoughts(fields: Fields) -> Iterator[str]:
 
 
 def _result(call: Fields) -> str:
-    texts = []
-    for one in dicts_of(call.get("result")):
-        answer = fields_of(one.get("functionResponse")).get("response")
-        if isinstance(answer, dict):
-            texts.append(result_text(answer.get("output")) or call_text(None, answer))
+    """Return what a call gave. In a session that goes on, each of several calls at once has the results of all."""
+    given = [fields_of(one.get("functionResponse")) for one in dicts_of(call.get("result"))]
+    own = [one for one in given if one.get("id") == call.get("id")] or given
+    answers = [fields_of(one.get("response")) for one in own]
+    texts = [result_text(answer.get("output")) or call_text(None, answer) for answer in answers if answer]
     return "\n".join(texts) or _text(call.get("resultDisplay"))

@@ -334,35 +334,6 @@ def test_the_newest_text_of_a_gemini_message_is_the_message_and_the_earlier_one_
     assert [one["content"] for one in map(json.loads, kept) if "crystalEarlier" in one] == ["Half an answer"]
 
 
-def test_a_gemini_session_that_goes_on_repeats_its_messages_in_another_form() -> None:
-    """As version 0.61 writes it after ``-r latest``: a list of parts with the thoughts, and the answer's id twice."""
-    called = {"functionCall": {"name": "ls", "args": {}}}
-    done = {"functionResponse": {"name": "ls", "response": {"output": "a.py"}}}
-    answer = {
-        "id": "m1",
-        "type": "gemini",
-        "content": "I look.\nThen I go on.",
-        "thoughts": [{"description": "Think."}],
-    }
-    tools = {"toolCalls": [{"name": "ls", "args": {}, "result": [done]}]}
-    repeated = [{"text": "Think.", "thought": True}, {"text": "I look.\n"}, called, {"text": "Then I go on.\n"}]
-    history = [
-        {"id": "m0", "type": "user", "timestamp": "2026-02-04T09:00:00Z", "content": [{"text": "look"}]},
-        {"id": "m1", "type": "gemini", "timestamp": "2026-02-04T09:00:00Z", "content": repeated},
-        {"id": "m1", "type": "user", "timestamp": "2026-02-04T09:00:00Z", "content": [done]},
-    ]
-    asked = {"id": "m0", "type": "user", "timestamp": "2026-02-03T09:00:00Z", "content": "look"}
-    first = [{"sessionId": "s"}, asked, answer, {**answer, **tools}]
-
-    def read_lines(lines: list[dict[str, Any]]) -> tuple[list[bytes], list[bytes], int]:
-        data = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
-        return read("gemini-cli", Snapshot(PurePath("chats/session-x.jsonl"), data, samples.no_such_table, {}))
-
-    assert read_lines([*first, {"$set": {"messages": history}}]) == read_lines(first)
-    warned = {"id": "m2", "type": "user", "content": "System: Potential loop detected. Details: Repeating content."}
-    assert read_lines([*first, warned])[1:] == read_lines(first)[1:], "nobody typed that"
-
-
 def test_a_change_of_an_unknown_kind_is_kept_and_counted() -> None:
     [(name, data)] = [one for one in line_files("vscode-chat") if b'"kind": 1' in one[1]]
     later = [b'{"kind":7,"v":"quartz"}', b'{"kind":1,"k":["requests",99,"response"],"v":"lost"}', b'{"kind":2,"v":[]}']
