@@ -118,7 +118,7 @@ class LazyCommands(TyperGroup):
 
     def _invoke(self, ctx: Any) -> Any:
         """Run a command; fence its output if an agent reads recalled text."""
-        from crystal.cli.agent import is_for_agent, run_fenced
+        from crystal.cli.fenced_output import is_for_agent, run_fenced
 
         arguments = [*getattr(ctx, "_protected_args", ()), *ctx.args]
         if is_for_agent(arguments[0] if arguments else None, arguments):

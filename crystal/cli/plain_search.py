@@ -24,7 +24,7 @@ def run_plainly(given: Sequence[str]) -> bool:
     if found is None:
         return False
     try:
-        from crystal.cli.agent import is_for_agent, run_fenced
+        from crystal.cli.fenced_output import is_for_agent, run_fenced
         from crystal.cli.run_search import run_search
 
         run = partial(run_search, **found)

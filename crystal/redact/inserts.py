@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from crystal.redact.named import is_secret_beside
-from crystal.redact.names import strength
+from crystal.redact.named_values import is_secret_beside
 from crystal.redact.regex_engines import Lazy
+from crystal.redact.secret_names import strength
 from crystal.redact.spans import NAMED, Span
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 

@@ -14,9 +14,9 @@ from functools import cached_property, partial
 from itertools import accumulate, chain, compress, filterfalse, pairwise, repeat
 from operator import add, sub
 
-from crystal.redact.names import STEM, TO_ZEROS, strength
 from crystal.redact.prefilter import MIN_SECRET_BYTES
 from crystal.redact.regex_engines import LARGE, Lazy, scanner
+from crystal.redact.secret_names import STEM, TO_ZEROS, strength
 from crystal.redact.spans import DENSE, MARKER, MARKER_FORM, STRING_END, Cut, string_around
 from crystal.redact.views import readable
 

@@ -35,8 +35,8 @@ from crystal.redact.formats import (
 from crystal.redact.inserts import INSERT_HINTS, insert_spans
 from crystal.redact.manifests import MANIFEST_HINTS, manifest_spans
 from crystal.redact.mnemonics import holds_phrase, mnemonic_spans
-from crystal.redact.named import named_spans
-from crystal.redact.named_hints import NAMED_HINTS
+from crystal.redact.named_value_hints import NAMED_HINTS
+from crystal.redact.named_values import named_spans
 from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.recalled import FENCE_NAME
 from crystal.redact.secret_columns import TABLE_HINTS, holds_table, table_spans

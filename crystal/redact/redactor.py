@@ -9,7 +9,7 @@ from itertools import accumulate, chain
 
 from crystal.redact.addresses import header_spans, names_header
 from crystal.redact.lines import JsonStrings, strings_of
-from crystal.redact.named import is_secret_beside
+from crystal.redact.named_values import is_secret_beside
 from crystal.redact.prefilter import families_in, private_prefilter, secret_prefilter
 from crystal.redact.private import PRIVATE_TAG, private_spans
 from crystal.redact.recalled import FENCE_NAME, FENCE_TAG, recalled_spans

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from crystal.model.named_tuple import NamedTuple
 from crystal.redact.judge import is_code
-from crystal.redact.named import is_secret_beside
-from crystal.redact.named_hints import ANY_NAME
-from crystal.redact.names import strength
+from crystal.redact.named_value_hints import ANY_NAME
+from crystal.redact.named_values import is_secret_beside
 from crystal.redact.regex_engines import Lazy, scanner
+from crystal.redact.secret_names import strength
 from crystal.redact.spans import NAMED, Span
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 

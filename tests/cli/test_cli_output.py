@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from crystal.cli.agent import RECALLING
 from crystal.cli.app import COMMANDS
+from crystal.cli.fenced_output import RECALLING
 from crystal.redact import Redactor
 from tests.support.capture_machine import keep_transcript, line
 from tests.support.command import crystal
@@ -82,7 +82,7 @@ def test_a_new_command_is_fenced_or_known_to_print_nothing_recalled() -> None:
         " migrate export handoff restore agents mcp access watch sync doctor verify secrets config models"
         " completion uninstall relay devices promote demote".split()
     )
-    assert set(COMMANDS) - RECALLING == unfenced, "add it to RECALLING in crystal/cli/agent.py, or here"
+    assert set(COMMANDS) - RECALLING == unfenced, "add it to RECALLING in crystal/cli/fenced_output.py, or here"
 
 
 def test_a_search_that_finds_nothing_names_the_import_while_past_sessions_wait(home: Path) -> None:

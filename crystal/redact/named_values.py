@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from crystal.model.named_tuple import NamedTuple
 from crystal.redact.addresses import is_user_and_password
 from crystal.redact.judge import is_bare_password, is_code, is_quoted_password, is_stand_in, looks_random
-from crystal.redact.named_hints import ASSIGNED, NAMED_HINTS, OTHERWISE, SIGNS
-from crystal.redact.names import Strength, strength
+from crystal.redact.named_value_hints import ASSIGNED, NAMED_HINTS, OTHERWISE, SIGNS
 from crystal.redact.regex_engines import Lazy, scanner
+from crystal.redact.secret_names import Strength, strength
 from crystal.redact.spans import NAMED, Span
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 

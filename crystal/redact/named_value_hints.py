@@ -5,7 +5,7 @@ written ``\n``. Each hint lets through all that ``named.py`` takes out, and as l
 mentions a password or a token assigns an expression to it.
 """
 
-from crystal.redact.names import KEY_NAME, PASSWORD_NAME, SECRET_NAME
+from crystal.redact.secret_names import KEY_NAME, PASSWORD_NAME, SECRET_NAME
 
 _ESCAPED = rb"|\\+[nrt\"'])"
 _GAP = rb"(?:[\s\"'`\\)\]]" + _ESCAPED + rb"*"
