@@ -20,6 +20,23 @@ __all__ = ["SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "u
 _ROWS = EMBEDDING_PROVIDERS.values()
 
 
+def _writer_model(what: str) -> str | None:
+    openai = SUMMARIZERS["openai"][1]
+    words = f"the provider's small model; for openai `{openai}`"
+    return setting(None, TEXT, f"The model that {what}, by its provider's name for it.", default_words=words)
+
+
+def _writer_url(table: str) -> str | None:
+    return setting(
+        None,
+        URL,
+        f"The address of `{table}.provider`: any server that speaks OpenAI's protocol, or Ollama.",
+        only_for(f"{table}.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
+        only_for(f"{table}.provider", "openai", "OPENAI_BASE_URL"),
+        default_words=f"the provider's public address; for ollama `{SUMMARIZERS['ollama'][0]}`",
+    )
+
+
 class Config(SettingValues):
     """The settings of one run; attribute ``table_key`` has the value of key ``table.key``. Made by ``load_config``.
 
@@ -121,20 +138,8 @@ class Config(SettingValues):
         "The provider of the model that writes summaries and, with `reflect.extractor`, finds memories. `claude` and "
         "`codex` are your own programs, run as `claude -p` and `codex exec`.",
     )
-    summary_model: str | None = setting(
-        None,
-        TEXT,
-        "The model that writes summaries, by its provider's name for it.",
-        default_words="the provider's small model; for openai `gpt-4o-mini`",
-    )
-    summary_base_url: str | None = setting(
-        None,
-        URL,
-        "The summary provider's address: any server that speaks OpenAI's protocol, or Ollama.",
-        only_for("summary.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
-        only_for("summary.provider", "openai", "OPENAI_BASE_URL"),
-        default_words="the provider's public address; for ollama `http://localhost:11434`",
-    )
+    summary_model: str | None = _writer_model("writes summaries")
+    summary_base_url: str | None = _writer_url("summary")
     summary_consent: bool = setting(
         False,
         BOOLEAN,
@@ -221,20 +226,8 @@ class Config(SettingValues):
         "The provider of the model that `crystal search --deep` asks for other wordings and for the order of "
         "hits. It is sent the question and the passages that come first.",
     )
-    deep_model: str | None = setting(
-        None,
-        TEXT,
-        "The model that deep search asks, by its provider's name for it.",
-        default_words="the provider's small model; for openai `gpt-4o-mini`",
-    )
-    deep_base_url: str | None = setting(
-        None,
-        URL,
-        "The address of that provider: any server that speaks OpenAI's protocol, or Ollama.",
-        only_for("deep.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
-        only_for("deep.provider", "openai", "OPENAI_BASE_URL"),
-        default_words="the provider's public address; for ollama `http://localhost:11434`",
-    )
+    deep_model: str | None = _writer_model("deep search asks")
+    deep_base_url: str | None = _writer_url("deep")
     deep_consent: bool = setting(
         False,
         BOOLEAN,

@@ -1,8 +1,8 @@
 r"""Patterns found in every raw line that has a value beside a telling name in its strings (RE2 and ``re`` syntax).
 
 The line is looked at before its escapes are undone, so quotes may have backslashes before them, and a newline may be
-written ``\n``. Each hint lets through all that ``named.py`` takes out, and as little else as it can: most code that
-mentions a password or a token assigns an expression to it.
+written ``\n``. Each hint lets through all that ``named_values.py`` takes out, and as little else as it can: most code
+that mentions a password or a token assigns an expression to it.
 """
 
 from crystal.redact.secret_names import KEY_NAME, PASSWORD_NAME, SECRET_NAME

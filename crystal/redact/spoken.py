@@ -11,7 +11,7 @@ from crystal.redact.spans import NAMED, Span
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
 _ENGLISH = ("password", "passwd")
-"""Words before which ``=`` is read by ``named.py``, unless a quote follows that may never be closed."""
+"""Words before which ``=`` is read by ``named_values.py``, unless a quote follows that may never be closed."""
 _LATIN = (
     *("mot de passe", "mot-de-passe", "passwort", "kennwort", "contraseña", "contrasena", "parola d'ordine", "senha"),
     *("palavra-passe", "palavra passe", "wachtwoord", "hasło"),
