@@ -18,8 +18,8 @@ from crystal.install.file_change import BOM, FileChange, decoded, encoded, json_
 from crystal.install.live import json_entries
 from crystal.model.quick_dataclass import dataclass
 
-MEND = "nothing was changed; correct that place (Claude Code's /doctor shows it too), then run the command again"
-WRITTEN_BY_HAND = "nothing was changed; see docs/reference/hook.md for the entries to change by hand"
+MEND = "nothing was changed there; correct that place (Claude Code's /doctor shows it too), then run the command again"
+WRITTEN_BY_HAND = "nothing was changed there; see docs/reference/hook.md for the entries to change by hand"
 
 
 @dataclass(frozen=True, slots=True)
