@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
 from crystal.capture import finder, tail
 from crystal.capture.before_crystal import leave_out_again
+from crystal.capture.meeting import meet
 from crystal.capture.privacy import BY_ECHO, Policy
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import Root
@@ -26,7 +27,7 @@ from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.capture import ledger, privacy
 from crystal.store.forget import forgetting
-from crystal.transcript.framing import end_of_lines, read_segment
+from crystal.transcript.framing import read_segment
 from crystal.transcript.line_context import Context
 from crystal.transcript.reader import MISTAKES, TranscriptReader, identify, named_mistake, reader_of
 
@@ -75,11 +76,11 @@ class WholeFiles(NamedTuple):
     """Ways to capture files that are rewritten, and databases: ``crystal.capture.snapshots``.
 
     Attributes:
-        meet: Notes what is in a folder as there before crystal.
+        meet: Notes what is in a folder as there before crystal, or in some files of it; returns what is unreadable.
         sweep: Captures what is new in some folders.
     """
 
-    meet: Callable[[Capture, Root], None]
+    meet: Callable[[Capture, Root, Collection[str] | None], set[str]]
     sweep: Callable[[Capture, Sequence[Root], Tally], None]
 
 
@@ -148,43 +149,13 @@ class Capture(NamedTuple):
     def meet(self, living: frozenset[str] = frozenset()) -> None:
         """Mark the content of new folders as from before crystal, so that it is imported only on request.
 
+        What cannot be read counts, too: a folder, or a file of records, is met when it can be read.
+
         Args:
             living: Ids and transcript paths of sessions that the hook's notes name; they are captured from their
                 beginning, also when crystal was installed in the middle of them.
         """
-        met = ledger.met_roots(self.store)
-        new = [root for root in self.roots if met_name(root) not in met]
-        there = finder.existing(new)
-        if len(there) < len(new):
-            with self.store.transaction():
-                for root in (root for root in new if root not in there):
-                    ledger.meet_root(self.store, Path(met_name(root)), self.clock())
-        for root in there:
-            if root.place.form != "lines" and self.whole_files is not None:
-                self.whole_files().meet(self, root)
-            seen, files = [], [*finder.all_transcripts([root], folders=self.folders)]
-            for found in [] if self._was_moved_here(files) else files:
-                key, origin = self.origin_of(found.path)
-                if living & {origin.session_id, found.path.stem, str(found.path)}:
-                    continue
-                with contextlib.suppress(OSError, CrystalError):
-                    with finder.opened(found.path, self.folders) as file:
-                        offset = end_of_lines(file, found.size)
-                        tail_hash = tail.tail_hash(file, offset, self.cleaner)
-                    mark = Watermark(key, offset, found.dev, found.inode, 0, tail_hash, found.written)
-                    seen.append((origin, found.path, mark))
-            with self.store.transaction():  # no file is waited for in it
-                for origin, path, mark in seen:
-                    ledger.mark_seen(self.store, origin, str(path), mark, self.clock())
-                ledger.meet_root(self.store, Path(met_name(root)), self.clock())
-
-    def _was_moved_here(self, files: Sequence[finder.TranscriptFile]) -> bool:
-        """Return whether most files of a new folder are known: a home folder that was moved, copied or restored.
-
-        What is unknown in it was said since, and nobody has asked to leave it out.
-        """
-        known = sum(self.state_for(found) is not None for found in files)
-        return known > len(files) - known
+        meet(self, living)
 
     def context_at(self, path: Path, file: BinaryIO, start: int, origin: Origin) -> Context | None:
         """Return what holds before the line at ``start``; None if the harness's lines need no context."""
@@ -390,8 +361,3 @@ class Capture(NamedTuple):
     def turn_on(self, session: str | None = None) -> bool:
         """Capture again from now on. The caller has just swept, so that what was said until now is marked private."""
         return privacy.close_mark(self.store, session, "off", self.clock())
-
-
-def met_name(root: Root) -> str:
-    """Return the name under which the store notes that it has seen a folder; several places may share one."""
-    return str(root.folder) if root.number == 0 else f"{root.folder}#{root.number}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from crystal.capture import finder
-from crystal.capture.engine import met_name
+from crystal.capture.meeting import met_name
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import Root, places_of_all
 from crystal.store import Store

@@ -18,6 +18,7 @@ from typing import TypeVar
 from crystal.capture import finder, tail
 from crystal.capture.damage import damage_of, noting_damage, refuse_damaged, stamp_of_damaged
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
+from crystal.capture.meeting import is_below
 from crystal.capture.said_again import Said, gists, is_wanted, known_ids, said_again, says_less
 from crystal.capture.source import DatabaseChangedError, opened_source
 from crystal.config.harnesses import Root
@@ -99,11 +100,16 @@ def _is_in_file(capture: Capture, key: str, *, of_copies: bool) -> bool:
     return any(root is not None and root.place.are_copies is of_copies for root in roots)
 
 
-def _meet(capture: Capture, root: Root) -> None:
-    """Note what is in a folder as there before crystal. A file that cannot be read is met when it can."""
-    for container in containers(capture, [root]):
-        with contextlib.suppress(CrystalError, OSError):
-            capture_file(capture, container, Tally(), meeting=True)
+def _meet(capture: Capture, root: Root, only: Collection[str] | None) -> set[str]:
+    """Note what is in a folder, or in some of its files, as there before crystal; return what cannot be read."""
+    unread: set[str] = set()
+    for container in containers(capture, [root], lambda path, _: unread.add(str(path))):
+        if only is None or is_below(container.found.path, only):
+            try:
+                capture_file(capture, container, Tally(), meeting=True)
+            except (CrystalError, OSError):
+                unread.add(container.found.name)
+    return unread
 
 
 WHOLE_FILES = WholeFiles(_meet, _sweep)
@@ -253,7 +259,7 @@ class ConversationCapture:
         """Note every record as there before crystal."""
         store = self.by.store
         records = [
-            SeenRecord(record.id, "skipped", digest, record_size(record))
+            SeenRecord(record.id, "skipped", digest, record.size)
             for record, digest, old in self.new_records()
             if old is None
         ]
@@ -270,7 +276,7 @@ class ConversationCapture:
         read, skipped = self._read_as_lines()
         for start, record, digest in self._as_known(known):
             is_wanted_now = skipped_too and any(first <= start < last for first, last in skipped)
-            if start + record_size(record) <= read and not is_wanted_now:
+            if start + record.size <= read and not is_wanted_now:
                 continue
             old = known.get(record.id)
             if is_wanted(old, digest, skipped_too=skipped_too) and not self._says_less(record, old):
@@ -296,7 +302,7 @@ class ConversationCapture:
             if ident not in given:
                 given.add(ident)
                 yield start, record._replace(id=ident), self.by.cleaner.hash(record.line)
-            start += record_size(record)
+            start += record.size
 
     def _read_as_lines(self) -> tuple[int, list[tuple[int, int]]]:
         """Return how much was read before a file of lines was compressed to this one, and what of it was skipped."""
@@ -319,7 +325,7 @@ class ConversationCapture:
         lines, length, noted, adopted = list[bytes](), 0, list[tuple[int, SeenRecord]](), list[SeenRecord]()
         replaced = self._replaced()
         for record, digest, old in self.new_records(skipped_too=skipped_too):
-            size = record_size(record)
+            size = record.size
             if old is not None and old.state == "recovered":
                 adopted.append(SeenRecord(record.id, "captured", digest, size))
                 continue
@@ -389,8 +395,3 @@ class ConversationCapture:
         reading = self.by.reading(self.origin, self.container.found.name, before, self._state())
         self.tally.add(self.by.sink(tail.make_segment(raw, reading, after), partial(claim_records, records=noted)))
         return after
-
-
-def record_size(record: Record) -> int:
-    """Return the length of a record's line, with its newline."""
-    return len(record.line) + 1

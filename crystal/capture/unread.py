@@ -16,7 +16,6 @@ from crystal.capture.snapshots import (
     containers,
     is_elsewhere,
     opened_container,
-    record_size,
     retried,
 )
 from crystal.capture.tail import Cleaner, recognise
@@ -57,7 +56,7 @@ def count_new(
             size = 0
             with noting_damage(source):
                 size = sum(
-                    record_size(record)
+                    record.size
                     for record, _, old in one.new_records(skipped_too=skipped_too)
                     if old is None or old.state not in kept
                 )

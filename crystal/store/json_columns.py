@@ -47,6 +47,7 @@ _PAST = {"row": (int,), "until": (int,), "private": (str, _OR_NULL), "memory": (
 _PROGRESS = {"home": (str,), "sealed": (int,), "sealed_at": (int,), "number": (int,), "mark": (str,)}
 JSON_NOTES = (
     JsonColumn("meta", "readers", dict, int),
+    JsonColumn("meta", "unmet", list, str),
     JsonColumn("meta", "retention", dict, fields={"days": (int,), "next_at": (int,)}),
     JsonColumn("meta", "relay_registry", dict, fields={"stream": (str,), "serial": (int,), "digest": (str,)}),
     JsonColumn("meta", "relay_ignored", list, str),

@@ -115,6 +115,11 @@ class Record(NamedTuple):
     line: bytes
     context: Context = Context()
 
+    @property
+    def size(self) -> int:
+        """Return the length of the line, with its newline."""
+        return len(self.line) + 1
+
 
 def unnamed_record(session: str, line: bytes, context: Context) -> Record:
     """Return a record without an id of its own: it is known by its content."""

@@ -20,3 +20,15 @@ def refuse_to_open(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
         return opened(name, flags, *more, **words)
 
     monkeypatch.setattr(os, "open", refuse)
+
+
+def refuse_to_list(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Refuse to list a folder, also to root."""
+    listed = os.scandir
+
+    def refuse(name: Any = ".") -> Any:
+        if str(name) == str(folder):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return listed(name)
+
+    monkeypatch.setattr(os, "scandir", refuse)
