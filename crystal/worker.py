@@ -14,9 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from crystal.capture.lock import CAPTURE_LOCK, await_lock, try_lock, without_lock
-from crystal.capture.nothing_new import drop_empty_notes
-from crystal.capture.spool import read_notes
 from crystal.config.paths import Places, resolve_places
 from crystal.errors import CrystalError, UsageError
 from crystal.hook.event import truthy
@@ -74,6 +71,11 @@ def _stop(places: Places, error: CrystalError) -> NoReturn:
 
 
 def _work(places: Places) -> None:
+    # Here, where ``main`` names a package that is missing: these need the database's driver.
+    from crystal.capture.lock import CAPTURE_LOCK, await_lock, try_lock, without_lock
+    from crystal.capture.nothing_new import drop_empty_notes
+    from crystal.capture.spool import read_notes
+
     # A hook that waits for its worker must not return before its note was acted on, by any process.
     lock = partial(await_lock, seconds=WAIT_SECONDS) if truthy(os.environ.get("CRYSTAL_HOOK_WAIT")) else try_lock
     machine, failed = None, 0
@@ -119,6 +121,7 @@ def _drain(machine: Machine) -> int:
     """Act on the notes; gives how many are left because they failed."""
     from crystal.app.capture import drain_spool
     from crystal.app.capture_engine import make_capture
+    from crystal.capture.spool import read_notes
 
     drain_spool(machine, make_capture(machine))
     return len(read_notes(machine.places.spool))

@@ -194,7 +194,8 @@ def _stalled(marker: Path) -> str | None:
         text = marker.read_text("utf-8", "replace")
     except OSError:
         return None
-    return text.split("\n", 1)[0].removesuffix(". Run: crystal doctor") or "capture is stalled"
+    line = text.split("\n", 1)[0].removesuffix(". Run: crystal doctor")
+    return line.removeprefix("nothing is being kept: ") or "capture is stalled"
 
 
 def last_turn_hook(places: Places, store: Store | None) -> int | None:

@@ -164,7 +164,15 @@ def answer(words: list[str], broken: NotConfiguredError) -> int:
         check = {"name": "software", "verdict": "failure", "message": message, "fix": fix}
         print(json.dumps({"schema": 1, "ok": False, "checks": [check]}))
         return 1
-    if words[:1] in (["doctor"], ["status"]) and "--json" not in words:
+    if words[:1] == ["status"] and "--json" in words:
+        why = {"code": "software", "message": message, "fix": fix}
+        capture = {"state": "not capturing", "reasons": [why], "remarks": []}
+        problem = {"message": message, "fix": fix}
+        print(json.dumps({"schema": 1, "capture": capture, "ok": False, "problem": problem}))
+        return broken.exit_code
+    if words[:1] in (["doctor"], ["status"]):
+        if words[0] == "status":
+            print(f"NOT capturing: {message} (fix: {fix})")
         print(f"FAIL  software: {message}\n      fix: {fix}")
         return 1 if words[0] == "doctor" else broken.exit_code
     print(f"crystal: error: {message}\ncrystal: hint: {fix}", file=sys.stderr)

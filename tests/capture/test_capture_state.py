@@ -256,7 +256,7 @@ def test_a_package_that_breaks_the_worker_is_said(claude: Path, monkeypatch: pyt
     with pytest.raises(SystemExit) as ended:
         worker.main()
     assert ended.value.code == 3
-    why = "nothing is being kept: the package google-re2 cannot be loaded: ImportError: undefined symbol"
+    why = "the package google-re2 cannot be loaded: ImportError: undefined symbol"
     assert crystal("status").out.startswith(f"NOT capturing: {why} (fix: crystal sync)")
     assert crystal("sync").code == 0
     assert reasons() == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from crystal.config.packages import PACKAGES, broken_packages
 from tests.support.broken_places import assert_doctor_fails, keep_memory, run
 from tests.support.table import each_row
+from tests.support.whole_memory import ROOT
 
 pytestmark = pytest.mark.slow
 """Each starts the program."""
@@ -45,6 +48,17 @@ def test_a_broken_package_is_named_with_what_mends_it(kept: Path, tmp_path: Path
         if done.returncode:
             assert f"the package {name}" in done.stdout + done.stderr
             assert "pip install" in done.stdout + done.stderr
+        if done.returncode and words == ["status"]:
+            assert done.stdout.startswith(f"NOT capturing: the package {name}")
+
+
+def test_a_worker_that_cannot_even_load_says_it_at_the_next_session(kept: Path, tmp_path: Path) -> None:
+    (tmp_path / "apsw.py").write_text("raise ModuleNotFoundError('No module named apsw', name='apsw')\n")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    subprocess.run([sys.executable, "-c", "from crystal.worker import main; main()"], env=env, check=False)
+    line = (kept / ".ldm" / "memory" / "stalled").read_text()
+    assert line == "nothing is being kept: the package apsw is not installed. Run: crystal doctor"
+    assert run("status").stdout.startswith("NOT capturing: the package apsw is not installed (fix: crystal sync)")
 
 
 BUILT_WITHOUT = """
