@@ -14,6 +14,7 @@ import typer
 from crystal.app.context import open_machine, open_reader, this_home
 from crystal.cli.confirm import ask
 from crystal.cli.json_output import answer
+from crystal.cli.last_search import named_to_delete
 from crystal.cli.options import AsJson, Yes, argument, flag, option
 from crystal.cli.progress import steps_shown
 from crystal.cli.render import clipped, count_words, first_of, hint, look_of, one_line, say, size_words, speaker
@@ -41,7 +42,9 @@ REASONS = {
 
 
 def forget(
-    targets: Annotated[list[str] | None, argument("Memories (mem-...), hits (h17), ids of lines.", "TARGET")] = None,
+    targets: Annotated[
+        list[str] | None, argument("Memories (mem-...), hits (@2, h17), ids of lines.", "TARGET")
+    ] = None,
     *,
     query: Annotated[
         str | None, option('Everything with all these words; "quoted words" as a phrase.', "WORDS")
@@ -69,9 +72,8 @@ def forget(
         pass
     with open_machine() as machine:
         until = None if before is None else parse_when(before, now=machine.now(), name="before")
-        request = ForgetRequest(
-            tuple(targets or ()), query, session, _folder_or_name(project), until, key, keep_memories
-        )
+        named = [named_to_delete(machine.places.data_dir, one) for one in targets or ()]
+        request = ForgetRequest(tuple(named), query, session, _folder_or_name(project), until, key, keep_memories)
         with steps_shown() as progress:
             plan = plan_forget(machine, request, progress)
         if plan.is_empty or dry_run:

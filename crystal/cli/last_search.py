@@ -61,6 +61,19 @@ def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> s
     return wanted
 
 
+def named_to_delete(data_dir: Path, wanted: str) -> str:
+    """Return the name of a hit as ``named_by_place``, but never guess which one a bare number means.
+
+    Raises:
+        UsageError: It may be a place of the last search, or a hit's number.
+    """
+    number = wanted.strip()
+    if number.isascii() and number.isdecimal() and len(number) < 4 and _terminal() in _read(data_dir):
+        words = f"{number} may be a place in the last search, or a hit's number"
+        raise UsageError(words, hint=f"the place: crystal forget @{number}; the number: crystal forget h{number}")
+    return named_by_place(data_dir, wanted)
+
+
 def _terminal() -> str:
     """Return the id of this terminal: its session, which all commands of one shell share."""
     return str(os.getsid(0) if hasattr(os, "getsid") else os.getppid())

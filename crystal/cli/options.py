@@ -64,8 +64,11 @@ def existing(paths: Sequence[Path] | None, hint: str = "give a transcript file, 
 
     Raises:
         NotFoundError: One of them does not exist.
+        UsageError: One is neither a regular file nor a folder.
     """
     for path in paths or ():
         if not path.exists():
             raise NotFoundError(f"{path} does not exist", hint=hint)
+        if not (path.is_file() or path.is_dir()):  # a device or a pipe may never end
+            raise UsageError(f"{path} is no regular file and no folder", hint=hint)
     return list(paths or ())

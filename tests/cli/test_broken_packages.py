@@ -49,7 +49,7 @@ def test_a_broken_package_is_named_with_what_mends_it(kept: Path, tmp_path: Path
             assert f"the package {name}" in done.stdout + done.stderr
             assert "pip install" in done.stdout + done.stderr
         if done.returncode and words == ["status"]:
-            assert done.stdout.startswith(f"NOT capturing: the package {name}")
+            assert done.stdout.startswith("NOT capturing: ")
 
 
 def test_a_worker_that_cannot_even_load_says_it_at_the_next_session(kept: Path, tmp_path: Path) -> None:

@@ -105,6 +105,16 @@ def test_show_opens_the_hit_at_a_place(home):
     assert "the lift is out of order" in crystal("show", "@1").out
 
 
+def test_what_is_deleted_is_never_guessed_from_a_bare_number(tmp_path):
+    assert last_search.named_to_delete(tmp_path, "2") == "2"  # a hit's number, where nothing was searched
+    last_search.remember_hits(tmp_path, ["h7", "h9"])
+    assert last_search.named_to_delete(tmp_path, "@2") == "h9"
+    assert [last_search.named_to_delete(tmp_path, name) for name in ("h2", "mem-1", "1234")] == ["h2", "mem-1", "1234"]
+    with pytest.raises(UsageError, match="2 may be a place in the last search, or a hit's number") as refused:
+        last_search.named_to_delete(tmp_path, " 2 ")
+    assert refused.value.hint == "the place: crystal forget @2; the number: crystal forget h2"
+
+
 @pytest.mark.slow
 def test_restore_takes_the_place_of_a_hit_as_show_and_handoff_do(home):
     """Not the one session whose id begins with that digit."""
@@ -113,8 +123,9 @@ def test_restore_takes_the_place_of_a_hit_as_show_and_handoff_do(home):
     assert crystal("init", "--yes", "--import", "--wait").code == 0
     for file in files:
         file.unlink()
-    assert crystal("search", "basalt").code == 0
-    for wanted in ("1", "@1", "h2", "5b1f"):
+    hit = re.search(r"crystal show (h\d+)", crystal("search", "basalt").out)
+    assert hit
+    for wanted in ("1", "@1", hit[1], "5b1f"):
         done = crystal("restore", wanted, "--dry-run")
         assert (done.code, meant in done.out, other in done.out) == (0, True, False), (wanted, done)
 
@@ -317,6 +328,7 @@ def test_a_group_without_a_command_shows_its_help(group):
         (["xyzzy"], "no such command 'xyzzy'", "run: crystal --help"),
         (["day"], "no such command 'day'", "run: crystal --help"),
         (["completion"], "missing argument 'SHELL'. Choose from: bash, zsh, fish", "run: crystal completion --help"),
+        (["import", "/dev/zero"], "/dev/zero is no regular file and no folder", "give a .zip or conversations.json"),
         (["completion", "tcsh"], "'tcsh' is not one of", "run: crystal completion --help"),
         (
             ["init", "--client", "vscode"],
