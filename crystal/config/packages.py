@@ -154,7 +154,8 @@ def _broken(module: str, error: BaseException) -> NotConfiguredError:
 def _without(module: str) -> NotConfiguredError:
     library = _BUILT_WITH[module]
     hint = f"install {library} and its headers, then build this Python again; or install crystal with another Python"
-    return NotConfiguredError(f"{sys.executable} was built without {library} (no module {module})", hint=hint)
+    words = f"Python was built without {library} (no module {module}): {sys.executable}"
+    return NotConfiguredError(words, hint=hint)
 
 
 def answer(words: list[str], broken: NotConfiguredError) -> int:

@@ -152,6 +152,12 @@ class Dispatcher:
         except McpError as error:
             return error.response(message.id)
         except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the others
+            from crystal.config.packages import broken_package
+
+            broken = broken_package(error)
+            if broken is not None:  # without what follows a colon: it may have a path
+                words = f"{broken.message.partition(':')[0]}; on the machine of the memory run: crystal doctor"
+                return McpError(INTERNAL_ERROR, words).response(message.id)
             sys.excepthook(type(error), error, error.__traceback__)
             words = f"{type(error).__name__} in crystal; see standard error"
             return McpError(INTERNAL_ERROR, words).response(message.id)

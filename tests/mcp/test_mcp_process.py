@@ -95,6 +95,18 @@ def test_a_bug_in_an_answer_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(told) == 1
 
 
+def test_a_missing_package_is_named_without_a_path_and_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Missing(Slow):
+        def _wait(self, _: Mapping[str, Any]) -> dict[str, Any]:
+            raise ImportError("/home/me/apsw.so: undefined symbol", name="apsw")
+
+    monkeypatch.setattr(sys, "excepthook", lambda *_: pytest.fail("a traceback"))
+    with served(Missing().spec()) as talk:
+        words = "the package apsw cannot be loaded; on the machine of the memory run: crystal doctor"
+        assert talk.ask("tools/list")["error"]["message"] == words
+        assert talk.ask("ping")["result"] == {}
+
+
 # ---------------------------------------------------------------------------------------------------------- process
 
 
