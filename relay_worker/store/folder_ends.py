@@ -10,7 +10,7 @@ from relay_worker.errors import CannotServeError
 from relay_worker.store import operator
 from relay_worker.store.database import lock, part_of
 from relay_worker.store.files import BodyFiles, sync_path
-from relay_worker.store.moving import MoveEnd
+from relay_worker.store.moving import COMPLETE, MoveEnd
 
 
 @contextlib.contextmanager
@@ -39,7 +39,8 @@ def folder_target(folder: Path) -> Iterator[MoveEnd]:
         CannotServeError: It exists, or another move writes it.
     """
     if folder.exists() and any(folder.iterdir()):
-        raise CannotServeError(f"{folder} exists already", hint="name a folder that does not exist")
+        ended = COMPLETE if (folder / "relay.db").exists() else ""
+        raise CannotServeError(f"{folder} exists already", hint=f"{ended}name a folder that does not exist")
     folder, part = folder.resolve(), part_of(folder)
     operator.create(part)
     files = BodyFiles(part)

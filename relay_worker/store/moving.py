@@ -18,6 +18,8 @@ from relay_worker.store.rows import Rows
 
 PAGE_ROWS = 1000
 BATCH_BYTES = 8 << 20
+COMPLETE = "if a move to it was interrupted, it is complete: start the relay there; else "
+"""Hint for a target that has its name, which it gets last."""
 Row: TypeAlias = "tuple[Any, ...]"
 
 

@@ -103,6 +103,16 @@ def test_a_lost_body_is_lost_at_the_new_place_too_and_may_be_sent_again(folder, 
     assert len(lost) == 1
 
 
+def test_who_killed_a_move_at_its_end_is_told_that_it_is_complete(folder, tmp_path):
+    commands.move(str(folder), str(tmp_path / "new"))
+    (other := tmp_path / "other").mkdir()
+    (other / "photo.jpg").touch()
+    for target, hint in ((tmp_path / "new", moving.COMPLETE), (other, "name a folder")):
+        with pytest.raises(CannotServeError, match="exists already") as caught:
+            commands.move(str(folder), str(target))
+        assert caught.value.hint.startswith(hint)
+
+
 def test_what_cannot_be_moved_is_said(tmp_path, capsys):
     for origin, target, code in ((tmp_path / "none", tmp_path / "new", 3), ("mysql://x/y", tmp_path / "new", 2)):
         with pytest.raises(SystemExit) as caught:
@@ -192,7 +202,7 @@ def test_a_move_to_a_database_with_a_relay_changes_nothing_there(folder, url):
     choice.open_store(Settings(store=url), now=NOW).close()
     with pytest.raises(CannotServeError, match="already") as caught:
         commands.move(str(folder), url)
-    assert "empty database" in caught.value.hint
+    assert caught.value.hint == f"{moving.COMPLETE}name an empty database"
     with connecting.session(url, 5) as rows:
         assert rows.all("SELECT nspname::text FROM pg_namespace WHERE nspname ~ '^crystal'") == [("crystal_relay",)]
 

@@ -21,6 +21,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.settings import without_password
 from relay_worker.store.database import migrations
+from relay_worker.store.moving import COMPLETE
 
 T = TypeVar("T")
 SCHEMA = "crystal_relay"
@@ -173,7 +174,7 @@ def _check_database(shown: str, encoding: str, schema: str, *, is_known: bool, h
             f"{shown} has the encoding {encoding}", hint="createdb --encoding UTF8 --template template0"
         )
     if has_other and schema == MOVING:
-        raise CannotServeError(f"there is a relay in {shown} already", hint="name an empty database")
+        raise CannotServeError(f"there is a relay in {shown} already", hint=f"{COMPLETE}name an empty database")
     if not is_known and not create:
         raise CannotServeError(
             f"there is no relay in {shown}",
