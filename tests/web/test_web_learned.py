@@ -89,7 +89,10 @@ def test_a_memory_names_the_turns_that_taught_it(learned):
     assert 'value="keep">Keep' in page
     assert "archive" not in page, "it is in none"
     assert "said once" in page
-    assert ident in client.get("/memories?status=proposed").text
+    proposed = client.get("/memories?status=proposed").text
+    assert ident in proposed
+    assert ">archived</span>" not in proposed, "it waits"
+    assert proposed.count(">proposed</span>") == 3
     [source] = re.findall(r'href="(/turn/[^"]+)"', page)
     moved = client.get(source)
     assert moved.status_code == 303

@@ -27,7 +27,7 @@ def show(machine: Machine, params: RequestValues) -> Page:
         status=None if status == "all" else status, limit=limit + 1,
     )  # fmt: skip
     values = {
-        "memories": found[:limit], "more": limit + LIMIT if len(found) > limit else None, "status": status,
+        "states": {one.id: STATUSES[state_of(one)] for one in found}, "memories": found[:limit], "more": limit + LIMIT if len(found) > limit else None, "status": status,
         "statuses": STATUSES, "categories": CATEGORIES, "category": params.text("category"),
         "project": project, "projects": sorted({one.project for one in found if one.project} | {project or ""} - {""}),
     }  # fmt: skip
