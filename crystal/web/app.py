@@ -64,6 +64,7 @@ PAGES: Mapping[str, Handler] = {
 """Pages that others link to."""
 
 ACTIONS: Mapping[str, Handler] = {
+    "/memories/add": memories.add,
     "/memory/{id}/edit": memories.edit,
     "/memory/{id}/deprecate": memories.deprecate,
     "/memory/{id}/restore": memories.restore,

@@ -30,7 +30,7 @@ def test_a_memory_is_edited_archived_and_brought_back(home):
     assert "we deploy on Fridays" in page
     assert client.send_form(f"/memory/{ident}/deprecate").status_code == 303
     assert ident not in client.get("/memories").text
-    assert "crystal remember" in client.get("/memories").text
+    assert "write one above" in client.get("/memories").text
     assert ident in client.get("/memories?status=deprecated").text
     narrowed = client.get("/memories?status=deprecated&project=nobody").text
     assert "No memory is in this selection" in narrowed
@@ -39,6 +39,21 @@ def test_a_memory_is_edited_archived_and_brought_back(home):
     assert ident in client.get("/memories?category=preference").text
     assert client.send_form(f"/memory/{ident}/edit", **{**fields, "category": "nonsense"}).status_code == 400
     assert client.send_form("/memory/mem-000000000000/edit", text="x").status_code == 404
+
+
+def test_something_is_remembered(home):
+    remember(home, ["one"])
+    client = Client()
+    assert "write one above" in client.get("/memories").text
+    added = client.send_form("/memories/add", text="we deploy\r\non Fridays", category="event", project="", key="when")
+    assert "by you on" in client.get(added.headers["location"]).text
+    [one] = json.loads(crystal("memories", "--json").out)["memories"]
+    assert (one["text"], one["category"], one["key"]) == ("we deploy\non Fridays", "event", "when")
+    assert one["project"] is None
+    again = client.send_form("/memories/add", text="we deploy\non Fridays", category="event")
+    assert again.headers["location"] == added.headers["location"], "known words are the same memory"
+    assert client.send_form("/memories/add", text=" ").status_code == 400
+    assert client.send_form("/memories/add", text="x", category="nonsense").status_code == 400
 
 
 def test_forgetting_shows_first_then_proves(home):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from crystal.app import memory_changes
 from crystal.app.background import embed_soon
 from crystal.app.context import Machine
+from crystal.app.memories import remember
 from crystal.app.memory_queries import history, list_memories, memory_of
 from crystal.app.reflect import learned_facts, origin_of, state_of
 from crystal.app.validity import memory_validity
@@ -27,7 +28,8 @@ def show(machine: Machine, params: RequestValues) -> Page:
         status=None if status == "all" else status, limit=limit + 1,
     )  # fmt: skip
     values = {
-        "states": {one.id: STATUSES[state_of(one)] for one in found}, "memories": found[:limit], "more": limit + LIMIT if len(found) > limit else None, "status": status,
+        "memories": found[:limit], "more": limit + LIMIT if len(found) > limit else None, "status": status,
+        "states": {one.id: STATUSES[state_of(one)] for one in found},
         "statuses": STATUSES, "categories": CATEGORIES, "category": params.text("category"),
         "project": project, "projects": sorted({one.project for one in found if one.project} | {project or ""} - {""}),
     }  # fmt: skip
@@ -43,6 +45,15 @@ def show_one(machine: Machine, params: RequestValues) -> Page:
         "validity": memory_validity(machine, one, None),
     }  # fmt: skip
     return Page("memory.html", one.text[:60], values)
+
+
+def add(machine: Machine, params: RequestValues) -> Redirect:
+    """Remember something; words that are known are the same memory."""
+    text = params.values.get("text", "").replace("\r\n", "\n").strip()
+    category, project = params.text("category"), params.text("project")
+    one = remember(machine, text, category=category, project=project, key=params.text("key"))
+    embed_soon(machine)
+    return Redirect(f"/memory/{one.id}")
 
 
 def edit(machine: Machine, params: RequestValues) -> Redirect:
