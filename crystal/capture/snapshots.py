@@ -213,9 +213,10 @@ def _reader_of(container: Container) -> SnapshotReader:
 
 
 def _known_records(capture: Capture, container: Container, session: str) -> Collection[str]:
-    """Return the ids of the records of a session that were captured before."""
+    """Return the ids of the records of a session that were captured before; those that were only noted are not."""
     state = ledger.state_of(capture.store, capture.device, f"{container.root.harness}/{session}")
-    return () if state is None else seen.seen_records(capture.store, state.id)
+    records = {} if state is None else seen.seen_records(capture.store, state.id)
+    return {ident for ident, one in records.items() if one.state != "skipped"}
 
 
 def _stamp(capture: Capture, path: Path, key: str, stamp: str) -> None:

@@ -120,8 +120,10 @@ def _stored_composers(source: Snapshot) -> Iterator[SessionStamp]:
         is_broken = not composer and value != ""
         if identifier(cid) and (is_broken or cid[:_ID_LENGTH] in stamps or list_of(composer.get("conversation"))):
             found[cid] = f"{digest(value)} {stamps.get(cid[:_ID_LENGTH])}"
-    for cid in stamps.keys() - seen - read_before(source).keys():  # what was read is kept as it is
-        found[cid] = repr(stamps[cid])
+    before = read_before(source)
+    for cid in stamps.keys() - seen:
+        if not source.known("/".join(filter(None, before.get(cid, ())))):  # what was read is kept as it is
+            found[cid] = repr(stamps[cid])
     for cid, stamp in found.items():
         root = cid
         for _ in range(len(parents)):

@@ -86,6 +86,17 @@ def test_a_copy_that_no_database_has_is_read_after_its_rest(home: Path, ready: N
     assert said(TALK)[0] == "Which port does the till use?"
 
 
+def test_a_conversation_that_lost_its_row_before_crystal_came_is_imported(home: Path) -> None:
+    put_editor(home).execute("DELETE FROM cursorDiskKV WHERE key = ?", (f"composerData:{TALK}",))
+    assert crystal("init", "--yes", "--no-import").code == 0
+    sync()
+    assert TALK not in crystal("sessions", "--json").out
+    assert crystal("backfill").code == 0
+    assert said(TALK)[0] == "Which port does the till use?"
+    sync()
+    assert said(TALK).count("Which port does the till use?") == 1
+
+
 def test_a_copy_alone_on_a_server_is_read_at_once(home: Path, ready: None) -> None:
     folder = home / ".cursor-server" / "projects" / "srv-shop"
     target = folder / "agent-transcripts" / f"{TALK}.jsonl"
