@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from itertools import chain
+from itertools import chain, groupby
 
 from crystal.errors import UsageError
 from crystal.model.capture import MIRROR_IDS
@@ -22,6 +22,8 @@ from crystal.timewords.parse import local
 
 MAX_MESSAGES = 1_000
 EVER = 1 << 62
+QUARTER_HOUR_MS = 900_000
+"""Local days begin at a multiple of it in every time zone: it saves a conversion for each message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +139,8 @@ def _stretches(
     if is_within and local(first, tz).date() == local(last, tz).date():
         return (TimelineEntry(session, first, last, session.turns),)
     by_day: dict[object, list[int]] = {}
-    for moment in moments(store, session.id, since, before):
-        by_day.setdefault(local(moment, tz).date(), []).append(moment)
+    for quarter, same in groupby(moments(store, session.id, since, before), lambda moment: moment // QUARTER_HOUR_MS):
+        by_day.setdefault(local(quarter * QUARTER_HOUR_MS, tz).date(), []).extend(same)
     return tuple(TimelineEntry(session, many[0], many[-1], len(many)) for many in by_day.values())
 
 

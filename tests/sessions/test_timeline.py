@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -72,6 +72,16 @@ def test_a_session_over_midnight_is_told_on_both_days_and_cut_by_the_span(store:
     assert [(day.date, day.sessions[0].turns) for day in days] == [("2026-11-21", 1), ("2026-11-20", 2)]
     days, _ = timeline([store], since=NOW - HOUR, before=NOW, tz=timezone.utc)
     assert [(day.date, day.sessions[0].turns) for day in days] == [("2026-11-20", 1)]
+
+
+@pytest.mark.parametrize("minutes", [0, 345, -210, 630, -720, 840])  # Nepal, Newfoundland, Lord Howe among them
+def test_a_day_begins_at_local_midnight_in_every_zone(store: Store, minutes: int) -> None:
+    tz = timezone(timedelta(minutes=minutes))
+    midnight = int(datetime(2026, 11, 20, tzinfo=tz).timestamp() * 1000)
+    for ms in (-2, -1, 0):
+        add_turn(store, f"{ms}", ts=midnight + ms)
+    days, _ = timeline([store], since=0, before=midnight + DAY, tz=tz)
+    assert [(day.date, day.sessions[0].turns) for day in days] == [("2026-11-20", 1), ("2026-11-19", 2)]
 
 
 def test_a_reader_tells_and_changes_nothing(home: Path) -> None:
