@@ -205,6 +205,11 @@ def test_a_phrase_or_name_is_read_for_until_enough_different_texts_have_it(store
     read.clear()
     assert len(found(store, query, limit=2)) == 2
     assert len(read) < first, "after some a quarter of them"
+    monkeypatch.setattr(verbatim, "FIRST_PAGE", 9)
+    monkeypatch.setattr(verbatim, "MANY_READ", 16)
+    read.clear()
+    assert len(found(store, query, limit=2)) == 2
+    assert len(read) <= 7, "a page ends where a quarter is enough: after ten copies and six others"
     assert found(store, f'"so {words}"', limit=2) == [only], "what one text has is found wherever it is"
 
 

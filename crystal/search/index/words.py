@@ -190,7 +190,6 @@ class PartWords:
         self._times: Array = arrays["times"]
         self.size = len(self._at) - 1
         self._spans: dict[bytes, tuple[int, int]] = {}
-        self._last: tuple[tuple[int, int], Array] = (0, 0), self._document[:0]
 
     def times(self, start: int, end: int) -> Array:
         """Return the counts of a range of postings."""
@@ -213,12 +212,6 @@ class PartWords:
 
     def documents(self, start: int, end: int) -> Array:
         """Return the documents of all postings of a word, in ascending order; empty if the range is."""
-        last = self._last  # searches at once share a part
-        if last[0] != (start, end):
-            last = self._last = (start, end), self._read(start, end)
-        return last[1]
-
-    def _read(self, start: int, end: int) -> Array:
         if start == end:
             return self._document[:0]
         at, is_frequent = self._place(start)

@@ -30,7 +30,8 @@ ENOUGH_CHUNKS = 1_000
 MANY_READ = 250
 """Number of texts that are read after which a quarter of the requested hits is enough."""
 FIRST_PAGE = 50
-"""Number of texts that are read first; each further page is twice as long, because a page reads each block once."""
+"""Number of texts that are read first; each further page is twice as long, because a page reads each block once, but
+one page ends at ``MANY_READ``."""
 
 Terms = Sequence[tuple[Sequence[str], float]]
 """Words with their weights, as ``Index.scores`` takes them."""
@@ -217,4 +218,5 @@ def _pages(index: Index, places: Ordinals, terms: Terms) -> Iterator[list[int]]:
     ids, at, size = (-newest[np.lexsort((newest, -scores))][:MAX_READ]).tolist(), 0, FIRST_PAGE
     while at < len(ids):
         yield ids[at : at + size]
-        at, size = at + size, 2 * size
+        at += size
+        size = min(2 * size, MANY_READ - at) if at < MANY_READ else 2 * size
