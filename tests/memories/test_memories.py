@@ -23,10 +23,12 @@ from crystal.model.capture import Project
 from crystal.model.recall import Filters, Remembered
 from crystal.search.request import MemorySource
 from crystal.store import Store
+from crystal.store.forget.forgetting import add_tombstones, make_tombstone
 from crystal.store.health import checks
 from crystal.store.memories import memories
+from crystal.store.memories.learned import Evidence, add_evidence
 from crystal.store.memories.memories import Version
-from crystal.store.sync.adopt import adopt_memories
+from crystal.store.sync.adopt import adopt_evidence, adopt_memories
 from tests.support.examples import examples
 from tests.support.pairing_boxes import Box
 from tests.support.ranked_by import search
@@ -299,6 +301,13 @@ def test_a_store_takes_over_the_memories_of_another(tmp_path: Path, store: Store
         assert adopt_memories(store, other) == 2
         assert adopt_memories(store, other) == 0
         assert state(store) == state(other)
+        taught = [Evidence("mem-1", line, "s1", "fact", 0.5, 7) for line in ("kept", "gone")]
+        with other.transaction(), store.transaction():
+            assert all(add_evidence(other, one) for one in taught)
+            add_tombstones(store, [make_tombstone("lines", {"lines": ["gone"], "sessions": []}, None, 8, "laptop")], 8)
+        for _ in range(2):
+            adopt_evidence(store, other)
+        assert store.select(Evidence, "learned_from") == taught[:1]
     found = by_key(store, "name")
     assert found is not None
     assert found.project == "shop"

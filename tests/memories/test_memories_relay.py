@@ -26,6 +26,7 @@ from crystal.memories.serialize import InvalidMemoryError, memory_from_dict, mem
 from crystal.model.recall import Remembered
 from crystal.search.engine import search
 from crystal.store.memories import memories
+from crystal.store.memories.learned import Evidence, add_evidence, evidence_for
 from crystal.store.sync import outbox
 from crystal.sync.client import RelayClient
 from crystal.sync.taking import Remember, read_words
@@ -230,11 +231,14 @@ def test_a_device_that_keeps_no_conversations_keeps_what_it_is_asked_to_remember
 @pytest.mark.slow
 def test_who_becomes_home_has_the_memories_of_the_mirror(stead: Homestead) -> None:
     one = stead.remember("laptop", "Alice", key="user_name")
+    with stead.pairs.home.open() as machine, machine.store.transaction():
+        add_evidence(machine.store, Evidence(one.id, "line", "s1", "fact", 0.5, 7))
     stead.settle()
     with stead.devices["phone"].open() as machine:
         assert memories.count_memories(machine.store) == 0
         take_mirror(machine)
         assert memories.memory_of(machine.store, one.id) == one
+        assert [each.line for each in evidence_for(machine.store, [one.id])[one.id]] == ["line"]
 
 
 # -------------------------------------------------------------------------------------------------- the message

@@ -24,7 +24,7 @@ from crystal.store import Store
 from crystal.store.json_columns import read_json_note
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.sync import past, relay_peers
-from crystal.store.sync.adopt import adopt_memories, adopt_turns
+from crystal.store.sync.adopt import adopt_evidence, adopt_memories, adopt_turns
 from crystal.store.sync.relay_peers import NewLink, Peer, peer_by_id
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import put_document
@@ -156,6 +156,7 @@ def take_mirror(machine: Machine) -> None:
             return
         adopt_turns(machine.store, mirrored.store)
         adopt_memories(machine.store, mirrored.store)
+        adopt_evidence(machine.store, mirrored.store)
     device_mirror(machine.places).discard()
 
 

@@ -12,6 +12,7 @@ from crystal.store.capture import turns
 from crystal.store.connection import Row, Store
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.memories import memories
+from crystal.store.memories.learned import Evidence, add_evidence
 
 PAGE = 500
 
@@ -63,3 +64,13 @@ def adopt_memories(store: Store, other: Store) -> int:
         with store.transaction():
             added += sum(memories.put_version(store, version) for _, version in found)
     return added
+
+
+def adopt_evidence(store: Store, other: Store) -> None:
+    """Copy what says which lines taught memories, except of forgotten ones. Can be repeated."""
+    blocks, gone = read_blocks(store), memories.forgotten_memories(store)
+    with store.transaction():
+        for one in other.select(Evidence, "learned_from"):
+            is_forgotten = blocks is not None and blocks.holds(one.line, one.session, one.at, None)
+            if not is_forgotten and one.memory not in gone:
+                add_evidence(store, one)
