@@ -51,7 +51,7 @@ JSON_NOTES = (
     JsonColumn("meta", "retention", dict, fields={"days": (int,), "next_at": (int,)}),
     JsonColumn("meta", "relay_registry", dict, fields={"stream": (str,), "serial": (int,), "digest": (str,)}),
     JsonColumn("meta", "relay_ignored", list, str),
-    JsonColumn("meta", "relay_promoting", dict, fields={"device": (str,), "url": (str,)}),
+    JsonColumn("meta", "relay_promoting", dict, fields={"device": (str, _OR_NULL), "url": (str, _OR_NULL)}),
     JsonColumn("meta", "relay_demoting", dict),
     JsonColumn("meta", "relay_past", dict, fields=_PAST),
     JsonColumn("meta", "forgotten_relay", dict, fields=_PROGRESS),
