@@ -16,7 +16,7 @@ from crystal.store.sync import inbox, outbox, relay_peers
 from crystal.store.sync.outbox import OutStream
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.envelope.blob import Channel
-from crystal.sync.sending import Link, seal_again
+from crystal.sync.sending import Link, is_damaged, seal_again
 from crystal.sync.wire import InvalidRecordError
 
 FORK = "another copy of this machine used its stream; crystal began a new one"
@@ -134,12 +134,13 @@ def _send_from(
 ) -> list[str]:
     """Send a stream to home again from ``start`` on; a fork in another stream, once.
 
-    Blobs that home needs and that are no longer in the outbox are made again from the archive.
+    Blobs that home needs and that are no longer in the outbox, or damaged there, are made again from the archive.
     """
     kept = outbox.kept_from(store, stream.id, start)
     if is_fork and stream.closed_at is not None and not kept:
         return []
     is_lost = start <= outbox.stream_by_id(store, stream.id).verified and (not kept or kept[0].seq > start)
+    is_lost = is_lost or (bool(kept) and is_damaged(store, link, stream, kept[0].seq))
     is_rotated = bool(kept) and stream.generation != link.peer.generation
     because = _reason(is_fork=is_fork, is_lost=is_lost, is_rotated=is_rotated)
     if because is None:

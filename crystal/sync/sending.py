@@ -19,6 +19,7 @@ from crystal.store.sync.relay_peers import Peer
 from crystal.sync.envelope.blob import Channel, VerifiedBlob, open_blob, read_header, seal, split_payload, tag_of
 from crystal.sync.envelope.link import LinkKeys
 from crystal.sync.envelope.packing import PayloadKind
+from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.wire import Lane, control_message
 
 
@@ -195,30 +196,57 @@ def seal_changed(
     words = {"stream": old.stream.hex(), "from": start, "because": because}
     for payload in (control_message("continues", words), *ahead):  # home must no longer wait for the old stream
         target = _append_message(store, link, target, PayloadKind.CONTROL, payload, now)
-    seqs: list[int] = []
+    seqs = [blob.seq for blob in outbox.kept_from(store, old.id, start)]
     for message in kept_messages(store, link, old, start):
-        seqs += message.seqs
         kind, payload = change(message) or (message.kind, message.payload)
         target = _append_message(store, link, target, kind, payload, message.created_at)
     outbox.drop_blobs(store, old.id, seqs)
 
 
 def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -> Iterator[KeptMessage]:
-    """Yield the kept messages of a stream from a number on, opened with our own keys.
+    """Yield the kept messages of a stream from a number on, opened with our own keys, without damaged ones.
 
     Raises:
         NotConfiguredError: The key is missing.
     """
     parts: list[VerifiedBlob] = []
+    is_damaged = False
     for blob in outbox.kept_from(store, stream.id, start):
         sealed = outbox.sealed_blob(store, stream.id, blob.seq) or b""
-        keys = link.kept_keys(stream.generation)
-        parts.append(open_blob(sealed, keys, channel=stream.channel, stream=stream.stream, seq=blob.seq, prev=None))
-        if not parts[-1].header.more:
-            yield KeptMessage(tuple(parts))
-            parts = []
-    if parts:
+        opened = _opened(link, stream, blob.seq, sealed)
+        is_damaged |= opened is None
+        parts += [opened] if opened is not None else []
+        if not _has_more(sealed):
+            if parts and not is_damaged:
+                yield KeptMessage(tuple(parts))
+            parts, is_damaged = [], False
+    if parts and not is_damaged:
         yield KeptMessage(tuple(parts))
+
+
+def is_damaged(store: Store, link: Link, stream: OutStream, seq: int) -> bool:
+    """Return True if a blob that is kept was damaged here: home would refuse it whenever it is sent.
+
+    Raises:
+        NotConfiguredError: The key is missing.
+    """
+    return _opened(link, stream, seq, outbox.sealed_blob(store, stream.id, seq) or b"") is None
+
+
+def _opened(link: Link, stream: OutStream, seq: int, sealed: bytes) -> VerifiedBlob | None:
+    keys = link.kept_keys(stream.generation)
+    try:
+        return open_blob(sealed, keys, channel=stream.channel, stream=stream.stream, seq=seq, prev=None)
+    except EnvelopeError:
+        return None
+
+
+def _has_more(sealed: bytes) -> bool:
+    """Return True if the message goes on in the next blob, as far as the header of this one can be read."""
+    try:
+        return read_header(sealed).more
+    except EnvelopeError:
+        return False
 
 
 def _append_message(
@@ -234,6 +262,6 @@ def _append_message(
 
 def _message_start(store: Store, old: OutStream, start: int) -> int:
     """Return the first kept part of the message that the blob ``start`` belongs to."""
-    while start > 1 and (before := outbox.sealed_blob(store, old.id, start - 1)) and read_header(before).more:
+    while start > 1 and (before := outbox.sealed_blob(store, old.id, start - 1)) and _has_more(before):
         start -= 1
     return start

@@ -110,6 +110,17 @@ def test_what_its_archive_has_is_not_archived_again(
     assert {one["device"] for one in desk.json("sessions")["sessions"]} == {"desk", names[-1]}
 
 
+def test_a_device_joins_though_what_waits_for_its_former_home_is_damaged(desk: Computer, lap: Computer) -> None:
+    lap.say(SECOND, line("said meanwhile", sessionId=SECOND))
+    lap.ok("sync")
+    with lap.machine() as machine, machine.store.transaction():
+        machine.store.execute("UPDATE outbox SET sealed = zeroblob(length(sealed))")
+    lose_database(desk)
+    pair(desk, lap)
+    exchange(desk, lap)
+    assert sum("said meanwhile" in said for said in lines_of(desk)) == 1
+
+
 @pytest.mark.parametrize("key", ["relay_past", "forgotten_relay"])
 @pytest.mark.parametrize("text", ["{broken", '{"row": 7}'])
 def test_a_damaged_note_of_what_was_sent_ends_nothing_and_all_is_sent_again(

@@ -87,6 +87,25 @@ def test_a_blob_that_rots_at_the_relay_is_sent_again(world: World, device: Devic
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_blob_that_was_damaged_before_it_was_sent_is_made_again(world: World, device: Device, number: int) -> None:
+    for text in ("one", "two", "three"):
+        device.say("a", line(text))
+    rot(device, number)
+    device.deliver()
+    world.home.poll()
+    assert_settled(world, after=8)
+    assert texts(world.home.store) == ["one", "three", "two"]
+
+
+def rot(device: Device, number: int) -> None:
+    """Flip a bit of a blob in the outbox."""
+    sealed = bytearray(outbox.sealed_blob(device.store, 1, number) or b"")
+    sealed[300] ^= 1
+    device.store.execute("UPDATE outbox SET sealed = ? WHERE seq = ?", (bytes(sealed), number))
+
+
+@pytest.mark.slow
 def test_a_withheld_tail_is_known_at_both_ends(world: World, device: Device) -> None:
     device.say("a", line("one"))
     world.settle(1)
