@@ -165,9 +165,11 @@ def _not_writable(config: Config) -> tuple[str, str] | None:
     archive = places.agent_folder(config.agent_id) / "transcripts"
     # In a folder without access, os.path returns False where Path raises.
     existing = (one for one in (archive, *archive.parents) if os.path.exists(one))  # noqa: PTH110
-    if os.path.exists(places.spool) and not os.path.isdir(places.spool):  # noqa: PTH110
-        return f"{places.spool} is not a folder", move_away(places.spool)
-    for path in (places.data_dir, places.db, places.spool, next(existing)):
+    folders = (places.data_dir, places.spool, next(existing))
+    for path in folders:
+        if os.path.exists(path) and not os.path.isdir(path):  # noqa: PTH110
+            return f"{path} is not a folder", move_away(path)
+    for path in (*folders, places.db):
         if os.path.exists(path) and not os.access(path, os.W_OK):  # noqa: PTH110
             words = f"{path} cannot be written{owner_in_the_way(path)}"
             return words, way_in(path) or "mount its disk so that it can be written"

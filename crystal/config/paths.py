@@ -306,6 +306,10 @@ def alone_in(folder: Path) -> Iterator[None]:
 def refused(error: OSError, path: Path) -> CrystalError:
     """Return an error that says what the operating system refused to do with ``path``, and how to fix it."""
     message = f"{path}: {(error.strerror or str(error)).lower()}"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        there = next((one for one in (path, *path.parents) if os.path.exists(one)), path)  # noqa: PTH110 - never raises
+        if not os.path.isdir(there):  # noqa: PTH112
+            message = f"{there} is not a folder, which crystal needs there"
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
         return UsageError(message, hint="another file or folder is at that path; move it, or choose another place")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -110,6 +110,11 @@ def test_a_folder_in_the_place_of_a_lock_and_a_file_in_that_of_the_notes_are_mov
         subprocess.run(fix, shell=True, check=True)
     assert run("sync").returncode == 0
     assert run("status").stdout.startswith("capturing")
+    (archive,) = kept.glob(".ldm/agents/*/memory/transcripts")
+    shutil.rmtree(archive)
+    archive.write_text("x")
+    assert_status_tells(f"{archive} is not a folder", f"mv {archive} {archive}.old")
+    assert f"{archive} is not a folder" in run("verify", "--repair").stderr
 
 
 @pytest.mark.usefixtures("here")
