@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from crystal.store import Store
 from crystal.store.capture.ledger import all_states
 from crystal.store.health.checks import quick_fault
 from crystal.store.memories.memories import memories_with_other_chunks
+from crystal.store.private_record import RECORD_FILE
 from crystal.store.search.candidates import has_more_than
 
 SLOW_HOOK_MS = 500.0
@@ -132,15 +133,21 @@ def _archive(machine: Machine) -> Iterator[Check]:
             words = f"crystal knows no agent {one.origin.harness!r}, whose session {one.origin.session_id} is"
             yield Check("archive", "failure", words, "crystal verify --repair")
     files = sorted(archive_names(machine.places))
-    shut = [Path(one) for one in files if not os.access(one, os.R_OK | os.W_OK)]
-    if shut:
-        more = f", and {len(shut) - 1:,} others" if shut[1:] else ""
-        words = f"{shut[0]} cannot be read and written{owner_in_the_way(shut[0])}{more}: its session is not captured"
-        yield Check("archive", "failure", words, way_in(shut[0]))
+    yield from _shut("archive", map(Path, files), "its session is not captured")
+    yield from _shut("memories", [machine.memory_record()], "nothing can be remembered")
+    yield from _shut("privacy", [machine.places.ldm_home / RECORD_FILE], "crystal --on cannot be recorded")
     named = {f"{machine.places.ldm_home}{os.sep}{one.archive}" for one in states if one.archive is not None}
     if wrong := sorted(named ^ set(files)):
         words = f"the database and the archive name different files ({len(wrong)}), such as {wrong[0]}"
         yield Check("archive", "failure", words, "crystal verify --repair")
+
+
+def _shut(name: str, files: Iterable[Path], consequence: str) -> Iterator[Check]:
+    shut = [one for one in files if one.exists() and not os.access(one, os.R_OK | os.W_OK)]
+    if shut:
+        more = f", and {len(shut) - 1:,} others" if shut[1:] else ""
+        words = f"{shut[0]} cannot be read and written{owner_in_the_way(shut[0])}{more}: {consequence}"
+        yield Check(name, "failure", words, way_in(shut[0]))
 
 
 def _capture(found: dict[str, Any]) -> Iterator[Check]:

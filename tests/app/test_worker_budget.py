@@ -30,8 +30,8 @@ NOTHING_NEW = set(
 NEVER_FOR_NOTHING = {"tomllib", "re2", "hashlib", "datetime", "threading"}
 NEVER = {"dataclasses", "inspect", "ast", "orjson", "uuid", "platform"}
 NEVER |= {"numpy", "httpx", "openai", "ssl", "subprocess", "secrets", "random", "difflib", "logging", "asyncio", "rich"}
-MAX_MODULES = 137
-"""Modules of ours for a turn; today 137."""
+MAX_MODULES = 138
+"""Modules of ours for a turn; today 138."""
 
 ROOT = str(Path(__file__).parents[2])
 PROGRAM = """

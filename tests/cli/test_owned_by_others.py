@@ -101,6 +101,20 @@ def test_an_archive_that_cannot_be_seen_is_not_taken_for_none(kept: Path, what: 
     assert "the basalt quarry" in run("search", "basalt", powerless=True).stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "words"), [("memories.jsonl", ["remember", "the marble is white"]), ("private.jsonl", ["--off"])]
+)
+def test_a_record_that_belongs_to_another_user_is_told(kept: Path, name: str, words: list[str]) -> None:
+    assert run("remember", "the basalt is grey").returncode == 0
+    (record,) = (kept / ".ldm").rglob(name)
+    os.chown(record, NOBODY, NOBODY)
+    assert "belongs to nobody" in run(*words, powerless=True).stderr
+    assert_doctor_fails(run, f"{record} cannot be read and written (it belongs to nobody)", powerless=True)
+    subprocess.run(printed_fix("doctor"), shell=True, check=True)
+    done = run(*words, powerless=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_no_folder_outside_of_the_home_is_given_away(home: Path, tmp_path: Path) -> None:
     """``sudo chown -R me /`` would break the machine."""
     theirs = tmp_path / "theirs"
