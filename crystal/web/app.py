@@ -117,13 +117,14 @@ def _endpoint(
     """Return the endpoint of one route. It answers one request at a time, each in a thread."""
     lock = asyncio.Lock()
 
-    def answer(params: RequestValues, *, is_part: bool) -> Response:
+    def answer(params: RequestValues, path: str, *, is_part: bool) -> Response:
         try:
             with damage_explained(), opener() as machine:
                 return _response(renderer, show(machine, params), is_part=is_part)
         except CrystalError as error:
             status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
-            return _response(renderer, _error_page(error, "This did not work", status), is_part=is_part)
+            form = path.rpartition("/")[0].removesuffix("/private") if method == "POST" and status != 404 else "/"
+            return _response(renderer, _error_page(error, "This did not work", status, form), is_part=is_part)
 
     async def endpoint(request: Request) -> Response:
         values = request.state.form if method == "POST" else request.query_params
@@ -132,7 +133,7 @@ def _endpoint(
             # While you type, the page drops a search when it starts the next one: skip requests that it dropped.
             if method == "GET" and await request.is_disconnected():
                 return Response(status_code=204)
-            return await run_sync(partial(answer, params, is_part="part" in values))
+            return await run_sync(partial(answer, params, request.url.path, is_part="part" in values))
 
     return endpoint
 
@@ -162,5 +163,5 @@ async def _failed(renderer: Renderer, _: Request, error: Exception) -> Response:
     return _response(renderer, _error_page(bug, "This did not work", 500), is_part=False)
 
 
-def _error_page(error: CrystalError, title: str, status: int) -> Page:
-    return Page("error.html", title, {"error": error}, status)
+def _error_page(error: CrystalError, title: str, status: int, back: str = "/") -> Page:
+    return Page("error.html", title, {"error": error, "back": back}, status)

@@ -86,7 +86,13 @@ def test_forgetting_shows_first_then_proves(home):
     empty = client.send_form("/forget/preview", query="xylophonium").text
     assert "Nothing was found" in empty
     assert 'href="/forget?query=xylophonium">Back' in empty
-    assert client.send_form("/forget/preview").status_code == 400
+    for path, back in (
+        ("/forget/preview", "/forget"),
+        ("/settings/private/add", "/settings"),
+        ("/memories/add", "/memories"),
+    ):
+        refused = client.send_form(path)
+        assert (refused.status_code, f'href="{back}">Back to the form' in refused.text) == (400, True), path
     assert client.send_form("/forget/preview", before="nonsense").status_code == 400
 
 

@@ -272,7 +272,6 @@ def test_a_review_needs_one_key_for_each_memory(home, inside_review):
         expect(page.locator("[data-review] .at")).to_be_visible()  # the script has begun to listen
         page.keyboard.press(key)
         if key == "e":
-            page.keyboard.press("End")
             page.keyboard.type(" y, n and w are letters here")
             page.keyboard.press("Escape")
             page.keyboard.press("y")

@@ -58,7 +58,9 @@ function editChosen() {
   const fold = $("[data-review] .at details");
   if (!fold) return false;
   fold.open = true;
-  fold.querySelector("textarea").focus();
+  const text = fold.querySelector("textarea");
+  text.focus();
+  text.setSelectionRange(text.value.length, text.value.length);
   return true;
 }
 
