@@ -59,7 +59,7 @@ def _command(place: Path) -> str:
     is_folder = stat.S_ISDIR(info.st_mode)
     if info.st_uid == me:
         return f"chmod u+rw{'x' if is_folder else ''} {shlex.quote(str(place))}"
-    if is_folder and not _is_in_home(place):  # ``chown -R`` of a system's folder, or of /, would break the system
+    if not _is_in_home(place):  # the owner of /, or of a file in /etc, has to stay
         return f"choose another place, or ask for access to {place}"
     # Usually another user's command (sudo) created it with its contents, or a database with the files beside it.
     quoted = shlex.quote(str(place).removesuffix("-wal").removesuffix("-shm"))

@@ -115,7 +115,7 @@ def test_a_record_that_belongs_to_another_user_is_told(kept: Path, name: str, wo
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_no_folder_outside_of_the_home_is_given_away(home: Path, tmp_path: Path) -> None:
+def test_nothing_outside_of_the_home_is_given_away(home: Path, tmp_path: Path) -> None:
     """``sudo chown -R me /`` would break the machine."""
     theirs = tmp_path / "theirs"
     theirs.mkdir(mode=0o755)
@@ -127,4 +127,13 @@ def test_no_folder_outside_of_the_home_is_given_away(home: Path, tmp_path: Path)
     assert done.returncode == 4, done
     assert f"({theirs} belongs to nobody)" in done.stderr
     assert f"choose another place, or ask for access to {theirs}" in done.stderr
+    assert "chown" not in done.stderr
+    note = theirs / "AGENTS.md"
+    note.write_text("theirs")
+    note.chmod(0o644)
+    os.chown(note, NOBODY, NOBODY)
+    assert run("remember", "the basalt is grey").returncode == 0
+    done = run("files", "sync", str(note), "--yes", powerless=True)
+    assert done.returncode == 4, done
+    assert "belongs to nobody" in done.stderr
     assert "chown" not in done.stderr
