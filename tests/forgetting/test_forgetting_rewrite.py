@@ -47,7 +47,7 @@ def rows_of(store: Store) -> list[object]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 3, 7])
+@pytest.mark.parametrize("seed", [0, 2, 4, 7])
 def test_nothing_that_was_deleted_is_left_and_all_else_stays(tmp_path: Path, seed: int) -> None:
     with filled(tmp_path, random.Random(seed)) as store:
         store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
