@@ -222,13 +222,13 @@ async def put_mail(call: Call) -> Reply:
     """Write a message. It cannot be replaced."""
     relay = call.relay
     nameplate, side, phase = _place(call)
-    if await _mine(call, nameplate) is None:
-        raise mailboxes.gone(nameplate)
+    await _need_mailbox(call, nameplate)
     if side != ("a" if call.token else "b"):
         raise RequestRefusedError("forbidden", "only the other side may do this")
     async with call.body(MAX_MAIL) as (body, _):
         if not body:
             raise RequestRefusedError("bad-request", "a message has at least one byte")
+        await _need_mailbox(call, nameplate)  # another one may have its number by now
         is_new = await relay.store.write(mailboxes.LOCK, mailboxes.put_mail, nameplate, side, phase, body, relay.now())
     relay.announce(f"mailbox {nameplate}")
     return stored_reply(is_new)
@@ -241,8 +241,7 @@ async def get_mail(call: Call) -> Reply:
     ends_at = relay.monotonic() + wait
     while True:
         with relay.signals.expect(f"mailbox {nameplate}") as news:
-            if await _mine(call, nameplate) is None:
-                raise mailboxes.gone(nameplate)
+            await _need_mailbox(call, nameplate)
             message = await relay.store.read(mailboxes.get_mail, nameplate, side, phase, relay.now())
             if message is not None:
                 return bytes_reply(StoredBody(None, hashlib.sha256(message).digest(), message))
@@ -272,6 +271,12 @@ async def _mine(call: Call, nameplate: int) -> Mailbox | None:
     if call.claim is None or not is_secret_of(call.claim, box.claim_hash):
         raise call.unauthenticated()
     return box
+
+
+async def _need_mailbox(call: Call, nameplate: int) -> None:
+    """Refuse a client that is no side of the mailbox."""
+    if await _mine(call, nameplate) is None:
+        raise mailboxes.gone(nameplate)
 
 
 def _place(call: Call) -> tuple[int, str, str]:

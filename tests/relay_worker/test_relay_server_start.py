@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import threading
 
 import apsw
 import httpx
@@ -178,12 +179,30 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path)
             assert http.get(f"/v1/streams/{STREAM.hex()}/blobs/1").content == body
 
 
+def test_a_message_reaches_no_mailbox_that_was_opened_while_it_arrived(opened):
+    services = Services(Settings(), opened.store, random=bytes)  # every nameplate is 10
+    home, claim = {"Authorization": f"Bearer {opened.text}"}, {"Authorization": f"Claim {'c' * 43}"}
+    with ServedApp(RelayApp(services)) as served:
+        http = httpx.Client(transport=served.transport, base_url=served.url)
+        assert http.post("/v1/pair", headers=home).json()["nameplate"] == 10
+        assert http.put("/v1/pair/10/claim", headers=claim).status_code == 201
+
+        def slowly():
+            yield b"a "
+            assert http.delete("/v1/pair/10", headers=home).status_code == 204
+            assert http.post("/v1/pair", headers=home).json()["nameplate"] == 10
+            yield b"message"
+
+        assert http.put("/v1/pair/10/b/hello", headers=claim, content=slowly()).status_code == 401
+        assert http.get("/v1/pair/10/b/hello", headers=home).status_code == 204
+
+
 def test_metrics_are_those_of_the_process_alone_while_the_database_cannot_be_read(tmp_path):
     metrics = Metrics()
     with OpenStore(tmp_path / "r") as opened:
         metrics.watch(opened.store.usage, lambda: NOW)
         assert b"crystal_relay_tokens 1.0" in generate_latest(metrics.registry)
-        opened.store._readers.submit(delattr, opened.store._local, "rows").result()
+        opened.store._local = threading.local()  # connect again
         (tmp_path / "r" / "relay.db").write_bytes(b"no database" * 1000)
         with pytest.raises(RequestRefusedError, match="unavailable"):
             opened.store.usage()
