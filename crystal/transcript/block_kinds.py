@@ -32,7 +32,8 @@ _NEEDED = {
 _KINDS = frozenset(
     """
     text input_text output_text reasoning_text summary_text refusal thinking redacted_thinking redactedThinking
-    redacted-reasoning reasoning toolCall tool-call toolUse toolRequest frontendToolRequest toolConfirmationRequest
+    thoughtSignature redacted-reasoning reasoning toolCall tool-call toolUse toolRequest frontendToolRequest
+    toolConfirmationRequest
     actionRequired tool tool-result toolResult toolResponse tool_reference image image_url input_image input_audio audio
     input_file file document resource resource_link search_result knowledge container_upload fallback
     step-start step-finish snapshot patch agent subtask retry compaction contextLengthExceeded summarizationRequested

@@ -82,6 +82,50 @@ def test_a_task_of_the_editor_has_its_thoughts_summaries_and_models_and_no_notes
 
 
 @pytest.mark.slow
+def test_older_versions_write_calls_and_results_as_texts() -> None:
+    def texts(role: str, *told: str) -> dict[str, Any]:
+        return {"role": role, "content": [{"type": "text", "text": one} for one in told]}
+
+    details = "<environment_details>\n# Time\n</environment_details>"
+    command = (
+        "<execute_command>\n<command>make</command>\n<requires_approval>false</requires_approval>\n</execute_command>"
+    )
+    edit = "<write_to_file>\n<path>a.html</path>\n<content>\n<b>x</b>\n</content>\n</write_to_file>"
+    asked = "<ask_followup_question>\n<question>Which port?</question>\n</ask_followup_question>"
+    said = task(
+        [
+            texts("user", "<task>\nbuild it\n</task>", details),
+            texts("assistant", f"<thinking>\nSoon.\n</thinking>\n\nI build.\n\n{command}", "in <thinking> prose"),
+            texts("user", "[execute_command for 'make'] Result:", "Command executed.\nOutput:\ndone", details),
+            texts("assistant", edit),
+            texts(
+                "user", "[write_to_file for 'a.html'] Result:\n\nThe user denied it.\n<feedback>\nnot so\n</feedback>"
+            ),
+            texts("assistant", asked),
+            texts("user", f"[ask_followup_question for 'Which port?'] Result:\n<answer>\n80\n</answer>{details}"),
+            texts("user", "[is this] Result: a prompt"),
+        ]
+    )
+    assert [(role, text) for role, text, _ in said] == [
+        ("user", "build it"),
+        ("thinking", "Soon."),
+        ("assistant", "I build."),
+        ("tool_call", "execute_command: make\nrequires_approval: false"),
+        ("assistant", "in <thinking> prose"),
+        ("tool_result", "Command executed.\nOutput:\ndone"),
+        ("tool_call", "write_to_file: a.html\ncontent: <b>x</b>"),
+        ("tool_result", "The user denied it."),
+        ("user", "not so"),
+        ("assistant", "Which port?"),
+        ("user", "80"),
+        ("user", "[is this] Result: a prompt"),
+    ]
+    start = time.process_time()
+    for tag in ("<thinking>", "<answer>", "<execute_command><a>"):
+        task([texts("assistant", tag * 20_000), texts("user", f"[x] Result:\n{tag * 20_000}")])
+    assert time.process_time() - start < 2
+
+
 def test_ten_thousand_messages_with_one_id_cost_no_more_than_others() -> None:
     begun = time.process_time()
     said = task([{"id": "same", "role": "user", "content": str(number)} for number in range(10_000)])
