@@ -191,6 +191,7 @@ def test_files_are_never_told_unasked_and_stay_on_this_machine(added: Path) -> N
         crystal("sources", "sync")
         (added / "a.md").unlink()
         crystal("sources", "sync")
+        machine.store.execute("UPDATE chunks SET text_sha256 = substr(text_sha256, 1, 4) WHERE source = 'file'")
         assert not mirror_export.decide(machine.store, lambda size: b"s" * size, 2)
 
 

@@ -7,7 +7,7 @@ DROP INDEX chunks_sha;
 UPDATE chunks SET text_sha256 = substr(text_sha256, 1, 8);
 CREATE INDEX chunks_sha ON chunks(text_sha256);
 CREATE TRIGGER mirror_text_changed AFTER UPDATE OF turn, start, text_sha256 ON chunks
-WHEN EXISTS (SELECT 1 FROM mirror_home)
+WHEN NEW.source <> 'file' AND EXISTS (SELECT 1 FROM mirror_home)
 BEGIN INSERT INTO mirror_rows VALUES ('text', NEW.id, 0) ON CONFLICT DO NOTHING; END;
 CREATE TRIGGER index_chunk_changed
 AFTER UPDATE OF turn, start, text_sha256, source, role, session, project, agent, device, branch, subagent, ts ON chunks
