@@ -122,11 +122,14 @@ class Trial:
         return {"lost": (expected - reached).total(), "too many": (reached - expected).total()}
 
     def _comparable(self, lines: Counter[str]) -> Counter[str]:
-        """Return lines without what was forgotten; then also without lines that say nothing: they may be left out."""
+        """Return lines without what was forgotten, in any session; then also without lines that say nothing.
+
+        Lines that say nothing may be left out.
+        """
         if not self.forgotten:
             return lines
-        kept = Counter({line: count for line, count in lines.items() if not line.endswith(", []]")})
-        return kept - Counter(dict.fromkeys(self.forgotten, sys.maxsize))
+        said = {line: count for line, count in lines.items() if not line.endswith(", []]")}
+        return Counter({line: count for line, count in said.items() if _id_of(line) not in self.forgotten})
 
     def end_processes(self) -> None:
         """Kill every process that lives in this home."""
@@ -233,7 +236,7 @@ class Trial:
         if words:
             self.command("forget", "--query", self.dice.choice(words), "--yes")
             after = self.archived()
-            self.forgotten |= (before - after).keys()
+            self.forgotten |= {_id_of(line) for line in before - after}
 
     def _rewrite(self, name: str) -> None:
         """Replace a transcript by a copy, as a synchronised folder does."""
@@ -265,6 +268,12 @@ class Trial:
             data = bytearray(self.database.read_bytes())
             damage.HARMS[kind](data, self.dice)
             self.database.write_bytes(data)
+
+
+def _id_of(line: str) -> str:
+    """Return the id of an exported line, which its copies in other sessions have too; itself if it has none."""
+    uuid = json.loads(json.loads(line)[1]).get("uuid")
+    return str(uuid) if uuid else line
 
 
 def _session_of(transcript: bytes) -> str:
