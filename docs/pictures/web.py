@@ -54,7 +54,8 @@ def main() -> None:
         home = Path(temporary) / "ada"
         home.mkdir()
         os.environ.update(
-            HOME=str(home), CLAUDE_CONFIG_DIR=str(home / ".claude"), CRYSTAL_DEVICE="desk", TZ="UTC",
+            HOME=str(home), CLAUDE_CONFIG_DIR=str(home / ".claude"), CRYSTAL_DEVICE="desk", CRYSTAL_AGENT_ID="cc-desk",
+            TZ="UTC",
             PYTHON_KEYRING_BACKEND="keyring.backends.fail.Keyring",
         )  # fmt: skip
         session = write_year(home, datetime.now().astimezone())
