@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from crystal.config.paths import refused
-from crystal.errors import DamagedError
+from crystal.errors import DamagedError, UsageError
 
 T = TypeVar("T")
 
@@ -18,13 +20,29 @@ def read_json(path: Path, make: Callable[[Any], T], hint: str) -> T | None:
 
     Raises:
         DamagedError: It is not JSON, or ``make`` rejects its content. ``hint`` says what to do.
+        UsageError: Something else than a file is in its place.
         CrystalError: The system refuses to read it.
     """
     try:
-        return make(json.loads(path.read_bytes()))
+        return make(json.loads(read_regular(path)))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise refused(error, path) from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged", hint=hint) from error
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a file, and nothing that could wait for a writer forever, such as a pipe.
+
+    Raises:
+        OSError: As ``open``.
+        UsageError: Something else than a file is in its place.
+    """
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # noqa: PTH123 - a descriptor
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            from crystal.config.file_access import move_away  # noqa: PLC0415 - for an error alone
+
+            raise UsageError(f"{path} is not a regular file", hint=move_away(path))
+        return file.read()

@@ -1,4 +1,4 @@
-"""Read and write ``machine.json``, this machine's register of the agents that ``crystal init`` has set up."""
+"""Read and write ``config.json``, this machine's register of the agents that ``crystal init`` has set up."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from crystal.config.json_file import read_regular
 from crystal.config.paths import Places, alone_in, checked_agent_id, make_private_dir, refused, write_private
 from crystal.errors import CrystalError, DamagedError
 
@@ -72,7 +73,7 @@ def _write_register(path: Path, register: dict[str, Any]) -> None:
 def _read_register(path: Path) -> dict[str, Any]:
     hint = "correct the file by hand, or move it away and run: crystal init"
     try:
-        register = json.loads(path.read_bytes())
+        register = json.loads(read_regular(path))
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from crystal.config import paths
 from crystal.config.harnesses import Root, usual_roots
+from crystal.config.json_file import read_regular
 from crystal.config.paths import (
     Places,
     make_private_dir,
@@ -380,3 +381,12 @@ def test_a_working_folder_goes_also_if_its_process_was_killed(tmp_path: Path) ->
     with working_folder(work) as one, working_folder(work) as two:
         assert {*work.iterdir()} == {one, two}
     assert not [*work.iterdir()]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes")
+def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "config.json"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="is not a regular file") as refused:
+        read_regular(pipe)
+    assert refused.value.hint == f"mv {pipe} {pipe}.old"
