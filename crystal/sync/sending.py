@@ -13,8 +13,9 @@ from typing import Any
 
 from crystal.errors import NotConfiguredError, WatermarkMovedError
 from crystal.store import Store
-from crystal.store.sync import outbox, relay_peers
+from crystal.store.sync import outbox, past, relay_peers
 from crystal.store.sync.outbox import OutStream
+from crystal.store.sync.relay_forgotten import send_all_again
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.envelope.blob import Channel, VerifiedBlob, open_blob, read_header, seal, split_payload, tag_of
 from crystal.sync.envelope.link import LinkKeys
@@ -152,7 +153,7 @@ def seal_again(store: Store, link: Link, old: OutStream, start: int, now: int, b
     """Seal the kept blobs of a stream again from ``start`` on, in the lane's open stream or a new one.
 
     The old stream is not written any more. A message of several parts is moved as a whole, so it may begin before
-    ``start``.
+    ``start``. If one is damaged, everything archived here is sent again.
 
     Raises:
         NotConfiguredError: A key is missing. Nothing was changed.
@@ -197,10 +198,15 @@ def seal_changed(
     for payload in (control_message("continues", words), *ahead):  # home must no longer wait for the old stream
         target = _append_message(store, link, target, PayloadKind.CONTROL, payload, now)
     seqs = [blob.seq for blob in outbox.kept_from(store, old.id, start)]
+    moved = 0
     for message in kept_messages(store, link, old, start):
+        moved += len(message.opened)
         kind, payload = change(message) or (message.kind, message.payload)
         target = _append_message(store, link, target, kind, payload, message.created_at)
     outbox.drop_blobs(store, old.id, seqs)
+    if moved < len(seqs):  # some were damaged
+        past.begin(store)
+        send_all_again(store)
 
 
 def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -> Iterator[KeptMessage]:

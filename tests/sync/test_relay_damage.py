@@ -14,6 +14,7 @@ from crystal.store.health import checks
 from crystal.store.sync import inbox, outbox, relay_peers
 from crystal.store.sync.refusal_counts import refusals
 from crystal.sync import poller
+from crystal.sync.sending import seal_again
 from tests.support.capture_machine import line
 from tests.support.relay_fate import (
     DAY,
@@ -95,6 +96,16 @@ def test_a_blob_that_was_damaged_before_it_was_sent_is_made_again(world: World, 
     device.deliver()
     world.home.poll()
     assert_settled(world, after=8)
+    assert texts(world.home.store) == ["one", "three", "two"]
+
+
+def test_a_damaged_blob_is_made_again_when_those_beside_it_are_sealed_again(world: World, device: Device) -> None:
+    for text in ("one", "two", "three"):
+        device.say("a", line(text))
+    rot(device, 2)
+    seal_again(device.store, device.link(), outbox.streams(device.store)[0], 1, 1, "rotated")
+    device.deliver()
+    world.home.poll()
     assert texts(world.home.store) == ["one", "three", "two"]
 
 
