@@ -14,7 +14,7 @@ from crystal.app.context import Machine, open_kept_machine, open_machine, open_r
 from crystal.app.forget_rest import finish_forgetting
 from crystal.app.mirror import open_mirror
 from crystal.app.project_finder import project_finder
-from crystal.app.rebuild import rebuild_database, why_rebuild
+from crystal.app.rebuild import own_agents, rebuild_database, why_rebuild
 from crystal.app.sources import mend_sources, source_faults
 from crystal.app.transcript_formats import count_as_known
 from crystal.capture.engine import Capture, Tally
@@ -108,7 +108,7 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
     def mend(capture: Capture) -> Tally:
         unknown = [fault for fault in proof.faults if fault.kind == "archive-unknown"]
         # Before rows are repaired: one may name another file, and be that of such a file.
-        done.extend(take_files(capture, unknown, machine.places.ldm_home))
+        done.extend(take_files(capture, unknown, machine.places.ldm_home, own_agents(machine.places)))
         done.extend(
             repair(
                 machine.store,
@@ -143,9 +143,9 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
     return done
 
 
-def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
+def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path, agents: Sequence[str] = ()) -> list[str]:
     """Import archive files that the ledger does not know; return what was done, in words."""
-    rebuild, done = Rebuild(capture, ldm_home, project_finder(capture.store)), []
+    rebuild, done = Rebuild(capture, ldm_home, project_finder(capture.store), agents), []
     for path in (Path(fault.what) for fault in faults if fault.transcript is None):
         taken = RebuildResult()
         rebuild.take_archive(path, taken)

@@ -17,8 +17,9 @@ from crystal.app.project_finder import project_finder
 from crystal.capture.lock import BACKFILL_LOCK, CAPTURE_LOCK, ENRICH_LOCK, wait_lock
 from crystal.capture.spool import named_in, read_notes
 from crystal.config.paths import Places, make_private_dir, refused, sync_folder
+from crystal.config.register import registered_agents
 from crystal.config.table import Config
-from crystal.errors import StoreDamagedError, StoreLostError
+from crystal.errors import CrystalError, StoreDamagedError, StoreLostError
 from crystal.forgetting.tombstone_file import reconcile_tombstones
 from crystal.integrity.rebuild import Rebuild, RebuildResult, leave_out_rest
 from crystal.memories.reconcile import all_records
@@ -118,11 +119,18 @@ def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
     return [*_what_is_missing(config, found, record is not None, left_out), *damaged, *unreadable, *notes]
 
 
+def own_agents(places: Places) -> tuple[str, ...]:
+    """Return the agents that were set up on this machine; none if their list cannot be read."""
+    with contextlib.suppress(CrystalError):
+        return registered_agents(places)
+    return ()
+
+
 def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: bool) -> tuple[int, list[str]]:
     """Import every archive; return the bytes left out until the user asks, and what is missing otherwise, in words."""
     reconcile_tombstones(machine.store, machine.places.ldm_home, machine.now())
     capture, taken, find_project = make_capture(machine).with_projects(), RebuildResult(), project_finder(machine.store)
-    rebuild = Rebuild(capture, machine.places.ldm_home, find_project)
+    rebuild = Rebuild(capture, machine.places.ldm_home, find_project, own_agents(machine.places))
     for path in archives_of(machine.places):
         rebuild.take_archive(path, taken)
         progress(path.stat().st_size)

@@ -67,11 +67,13 @@ class Rebuild:
         capture: The machine's capture; its store is rebuilt.
         ldm_home: The folder to which archive paths are relative.
         find_project: Returns the git project of a folder.
+        own_agents: Agents of this machine, other than the capture's.
     """
 
     capture: Capture
     ldm_home: Path
     find_project: FindProject
+    own_agents: Collection[str] = ()
     _on_disk: dict[str, finder.TranscriptFile] = field(default_factory=dict)
 
     @property
@@ -214,7 +216,7 @@ class Rebuild:
             if on_disk is not None:  # the archive has no line that names it any more
                 return key, self.capture.origin_of(on_disk.path)[1]
             owner, subagent = named or owner or key, subagent or by_lines
-        is_own = agent == self.capture.agent or self._on_disk_of(key) is not None
+        is_own = agent in (self.capture.agent, *self.own_agents) or self._on_disk_of(key) is not None
         device = device_of_agent(self.store, agent) or (
             self.capture.device if is_own else ledger_rebuild.unknown_owner(agent)
         )

@@ -330,3 +330,15 @@ def test_a_database_from_before_the_first_capture_takes_its_archive(home: Path) 
     assert crystal("backfill").code == 0
     assert _said_in(memory) == ["new one", "old one"]
     assert len(b"".join(b"".join(frames_in(one)) for one in home.rglob("*.jsonl.zst")).splitlines()) == 2
+
+
+def test_what_this_machine_captured_as_another_agent_stays_its_own(memory: Memory) -> None:
+    def devices() -> set[str]:
+        return {one["device"] for one in json.loads(crystal("sessions", "--json").out)["sessions"]}
+
+    before = devices()
+    assert crystal("init", "--yes", "--no-import", "--agent-id", "second").code == 0
+    (memory.home / ".claude" / "projects" / "p" / f"{SESSION}.jsonl").unlink()
+    _lose(memory)
+    assert crystal("verify", "--repair").code == 0
+    assert devices() == before
