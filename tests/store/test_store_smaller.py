@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crystal.errors import StoreDamagedError
 from crystal.store import Store, connection, upgrade
 from crystal.store.health import checks
 from crystal.store.search import index_source, space, vectors
@@ -98,6 +99,9 @@ def test_neighbours_are_right_where_the_first_block_of_vectors_is_gone(tmp_path,
         kept = dict(index_source.vectors(store, 1, left))
         assert kept == {ident: rounded([vector_of(ident)], DIMENSION)[0] for ident in left}
         assert vectors.nearest(store, 1, vector_of(1_505), 1)[0][1] > 0.999
+        store.execute("UPDATE chunks_vec_1_vector_chunks00 SET vectors = substr(vectors, 1, 99)")
+        with pytest.raises(StoreDamagedError):
+            list(index_source.blocks_of_vectors(store, 1, left))
 
 
 @pytest.mark.slow

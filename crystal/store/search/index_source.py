@@ -70,9 +70,12 @@ def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple
 def blocks_of_vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple[Row, Row, bytes]]:
     """Yield the same by block: the chunks, the row of each in the block, and the rows, one after the other."""
     with _damage_translated(store):
-        for _, rows, block in _blocks(store, generation, ids):
+        for size, rows, block in _blocks(store, generation, ids):
             _, places, chunks = zip(*rows, strict=True)
-            yield chunks, places, block.read()
+            data = block.read()
+            if len(data) % size or len(data) <= max(places) * size:
+                raise ValueError("a block has another length")
+            yield chunks, places, data
 
 
 @contextlib.contextmanager
