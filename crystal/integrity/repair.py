@@ -128,7 +128,9 @@ class _Repair:
         archive.void(target, archive.Frame(row.offset, row.length), frames)
         size = target.stat().st_size if target.exists() else 0
         written: archive.Written = {}
-        frame = archive.append(target, size, [kept], written)[0]
+        # What is behind the ledger's end was left by a repair that was killed before its commit.
+        end = min(size, ledger.archive_end(self.store, state.id))
+        frame = archive.append(target, end, [kept], written)[0]
         archive.make_durable(written)
         sha = hashlib.sha256(kept).digest()
         if kept == clean:

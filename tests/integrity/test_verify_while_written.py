@@ -17,7 +17,10 @@ from crystal.forgetting.execute import delete_rows
 from crystal.forgetting.request import ForgetRequest
 from crystal.ingest import archive
 from crystal.store import Store
+from crystal.store.capture import ledger
+from crystal.store.health import checks
 from crystal.store.search import vectors
+from tests.integrity.test_verify import archive_of, mend
 from tests.support.capture_machine import NOW, CaptureMachine, line
 from tests.support.capture_steps import prove
 from tests.support.embedding_store import Dice
@@ -105,3 +108,26 @@ def test_a_memory_that_is_forgotten_right_now_is_no_fault(tmp_path: Path, monkey
     with box.open() as machine:
         assert memory_faults(machine) == []
     forgetting.join()
+
+
+def test_a_repair_that_was_killed_leaves_no_second_copy_in_the_archive(
+    machine: CaptureMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = archive_of(machine, "a")
+    frame = archive.Frame(*ledger.frames_of(machine.store, 1)[1])
+    data = bytearray(path.read_bytes())
+    data[frame.offset + 8 : frame.offset + frame.length] = bytes(frame.length - 8)
+    path.write_bytes(data)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    proof = prove(machine)
+    with monkeypatch.context() as patched:
+        patched.setattr(checks, "place_frame", killed)
+        with pytest.raises(KeyboardInterrupt):
+            mend(machine, proof)
+    mend(machine, prove(machine))
+    assert prove(machine).faults == []
+    kept = [text for _, text in archive.placed_frames(path, 0) if text]
+    assert len(kept) == len(set(kept)) == 3
