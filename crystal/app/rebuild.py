@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import time
@@ -27,6 +28,8 @@ from crystal.memories.record import read_record as read_memories
 from crystal.store import Store
 from crystal.store.health.checks import damage
 from crystal.store.health.salvage import Salvage, finish_sessions, salvage
+from crystal.store.json_columns import read_json_note
+from crystal.store.notes import drop_note, write_note
 from crystal.store.private_record import RECORD_FILE, read_record
 from crystal.store.sync import past
 
@@ -39,6 +42,8 @@ _LOST_NOTES = {
     "relay_demoting": "that another machine was becoming home; go on with: crystal demote",
 }
 """What is missing after a damaged note was deleted, by its key."""
+NOT_RECOVERED = "not_recovered"
+"""Key of the note of what a rebuild could not bring back, until the user is told."""
 _FILES = ("-wal", "-shm", "-journal", "")
 """Suffixes of the files of a database, its own last."""
 
@@ -63,23 +68,32 @@ def archive_bytes() -> int:
     return sum(path.stat().st_size for path in archives_of(default_paths()))
 
 
-def rebuild_database(config: Config, progress: Callable[[int], None]) -> tuple[list[str], Path | None]:
+def rebuild_database(config: Config, progress: Callable[[int], None]) -> Path | None:
     """Make a new database from what can be read of the old one, the records beside the archive, and the archive.
 
     Nothing is changed until the new file is complete; then the old one is renamed and replaced. After a kill the next
-    call starts over, or only does the last step.
+    call starts over, or only does the last step. What is missing is noted in the new database, see ``take_missing``.
 
     Returns:
-        What is missing, in words, and the path of the old file.
+        The path of the old file.
     """
     places = config.places
     make_private_dir(places.data_dir)
     with contextlib.ExitStack() as locks:  # every lock under which the database is written
         for name in (CAPTURE_LOCK, BACKFILL_LOCK, ENRICH_LOCK):
             locks.enter_context(wait_lock(places.data_dir / name, seconds=LOCK_SECONDS))
-        missing = [] if _is_made(places) else _make(config, progress)
-        kept = _take_place(places)
-    return missing, kept
+        if not _is_made(places):
+            _make(config, progress)
+        return _take_place(places)
+
+
+def take_missing(store: Store) -> tuple[str, ...]:
+    """Return what the last rebuild could not bring back, in words, once: also if its end was interrupted."""
+    missing = read_json_note(store, NOT_RECOVERED)
+    if missing is not None:
+        with store.transaction():
+            drop_note(store, NOT_RECOVERED)
+    return tuple(missing or ())
 
 
 def _is_made(places: Places) -> bool:
@@ -91,7 +105,7 @@ def _is_made(places: Places) -> bool:
     return all(made.stat().st_mtime_ns >= path.stat().st_mtime_ns for path in old if path.exists())
 
 
-def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
+def _make(config: Config, progress: Callable[[int], None]) -> None:
     places = config.places
     scratch = places.data_dir / "recovered"
     if scratch.exists():
@@ -110,13 +124,16 @@ def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
             finish_sessions(store)
             if "relay_past" in found.lost_notes or past.read_place(store) is not None:
                 past.begin(store)  # its place is lost, or counted rows that have other numbers now
+            notes = [words for key, words in _LOST_NOTES.items() if key in found.lost_notes]
+            missing = [*_what_is_missing(config, found, record is not None, left_out), *damaged, *unreadable, *notes]
+            untold = read_json_note(store, NOT_RECOVERED) or []
+            if untold or missing:
+                write_note(store, NOT_RECOVERED, json.dumps([*dict.fromkeys([*untold, *missing])]))
     for suffix in _FILES[:-1]:
         (scratch / f"crystal.db{suffix}").unlink(missing_ok=True)
     (scratch / "crystal.db").replace(places.data_dir / MADE)
     sync_folder(places.data_dir)
     shutil.rmtree(scratch, ignore_errors=True)
-    notes = [words for key, words in _LOST_NOTES.items() if key in found.lost_notes]
-    return [*_what_is_missing(config, found, record is not None, left_out), *damaged, *unreadable, *notes]
 
 
 def own_agents(places: Places) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ _PROGRESS = {"home": (str,), "sealed": (int,), "sealed_at": (int,), "number": (i
 JSON_NOTES = (
     JsonColumn("meta", "readers", dict, int),
     JsonColumn("meta", "unmet", list, str),
+    JsonColumn("meta", "not_recovered", list, str),
     JsonColumn("meta", "retention", dict, fields={"days": (int,), "next_at": (int,)}),
     JsonColumn("meta", "relay_registry", dict, fields={"stream": (str,), "serial": (int,), "digest": (str,)}),
     JsonColumn("meta", "relay_ignored", list, str),

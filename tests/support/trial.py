@@ -248,7 +248,7 @@ class Trial:
     def damage(self, kind: str) -> None:
         """Damage the database or an archive."""
         if kind.endswith(" archive"):
-            archives = sorted((self.home / ".ldm" / "agents").rglob("*.zst"))
+            archives = sorted(path for path in (self.home / ".ldm" / "agents").rglob("*.zst") if path.stat().st_size)
             if not archives:
                 return
             path = self.dice.choice(archives)

@@ -44,7 +44,7 @@ _NAMES = (
     "SELECT provider, model FROM embedding_generations",
     "SELECT what, about FROM work_calls",
     "SELECT path FROM capture_roots",
-    "SELECT value FROM meta WHERE key = 'unmet'",
+    "SELECT value FROM meta WHERE key IN ('unmet', 'not_recovered')",
     "SELECT DISTINCT kind FROM redactions",
     "SELECT name, sql FROM sqlite_schema",
 )
