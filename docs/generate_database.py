@@ -87,7 +87,7 @@ WORDS = {
     "index_parts": "The files of the derived index.",
     "index_log": "Chunks that are not in these files yet, or no longer as they are there.",
 }
-"""What each table is for; the generator names a table that is not here."""
+"""Purpose of each table; the generator names a table that is not here."""
 
 MEANINGS = {
     ("sessions", "session_id"): "the agent's id of the session",

@@ -38,7 +38,7 @@ from crystal.work.mentions import ThingKind, joined, kind_of_name, mentions, sen
 
 EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "said", "remembered", "committed"]
 WHY = {"edited": "asked", "failed": "command", "ran": "command", "fixed": "error", "committed": "by"}
-"""What ``why`` of an event is, by what happened."""
+"""Labels of an event's ``why``, by what happened."""
 
 _COMMITTED = re.compile(r"\[[^\]]+ [0-9a-f]+\] ")
 """Pattern of the line that git prints of a commit that it made."""

@@ -41,7 +41,7 @@ _LOST_NOTES = {
     "relay_promoting": "that this machine was becoming home; go on with: crystal promote",
     "relay_demoting": "that another machine was becoming home; go on with: crystal demote",
 }
-"""What is missing after a damaged note was deleted, by its key."""
+"""Messages about the content of deleted damaged notes, by the notes' keys."""
 NOT_RECOVERED = "not_recovered"
 """Key of the note of what a rebuild could not bring back, until the user is told."""
 _FILES = ("-wal", "-shm", "-journal", "")

@@ -101,7 +101,7 @@ def place(store: Store, rows: Mapping[int, int], said: Prepared, generation: int
 
 
 def cut_piece(piece: SegmentPiece, low: int, high: int) -> SegmentPiece | None:
-    """Return the part of a piece in [low, high), or None if there is none."""
+    """Return the part of a piece from ``low`` up to ``high``, None if it is empty."""
     start, end = max(piece.start, low), min(piece.end, high)
     if start >= end:
         return None

@@ -1,4 +1,4 @@
-"""What belongs to another user, as ``sudo crystal`` leaves it, is named with its owner and a command that works."""
+"""Files of another user, as ``sudo crystal`` leaves them, are named with their owner and a command that works."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_what_belongs_to_another_user_is_told_with_its_owner_and_a_command_that_works(kept: Path, what: str) -> None:
-    """What ``sudo crystal`` has left, for example: a mode is no use to somebody who may not change it."""
+    """Files that ``sudo crystal`` has left, for example: a mode is no use to somebody who may not change it."""
     leave_a_log(kept / ".ldm" / "memory")
     keep_transcript(kept, "another", line("a marble quarry"))
     (kept / ".ldm" / "memory" / "spool").mkdir(exist_ok=True)
