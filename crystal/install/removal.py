@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,7 +69,9 @@ def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalP
 
 def _agent_folders(places: Places) -> list[Path]:
     """Return the folders of the registered agents, and of every agent whose folder has transcripts."""
-    known = [places.agent_folder(agent) for agent in registered_agents(places)]
+    known = list[Path]()
+    with contextlib.suppress(CrystalError):  # a damaged register must not keep crystal on this machine
+        known = [places.agent_folder(agent) for agent in registered_agents(places)]
     found = [path.parent for path in sorted((places.ldm_home / "agents").glob("*/memory/transcripts"))]
     return list(dict.fromkeys([*known, *found]))
 

@@ -48,7 +48,7 @@ def _is_empty(path: Path) -> bool:
     """Return True if the file is missing or empty."""
     try:
         return path.stat().st_size == 0
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return True
     except OSError as error:
         raise refused(error, path) from error

@@ -290,6 +290,16 @@ def test_a_register_of_agents_that_cannot_be_read_stops_nothing_and_is_told(kept
     assert_reading_works()
     assert run("status").stdout.startswith("capturing")
     assert_doctor_fails(f"{register}: is a directory")
+    assert run("uninstall", "--yes").returncode == 0
+
+
+@pytest.mark.usefixtures("here")
+def test_a_file_in_the_place_of_the_folder_is_named_by_whatever_reads(home: Path) -> None:
+    (home / ".ldm").write_text("something else")
+    for words in (["search", "deploy"], ["forget", "mem-1"], ["status"]):
+        done = run(*words)
+        assert (done.returncode, f"{home / '.ldm'} is not a folder" in done.stdout + done.stderr) == (2, True), done
+    assert_doctor_fails(f"memory: {home / '.ldm'} is not a folder")
 
 
 @contextlib.contextmanager
