@@ -159,6 +159,7 @@ def test_an_owner_that_locks_everyone_out_is_read_all_the_same(tmp_path: Path, m
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_database_that_was_cut_is_named_and_never_read_as_if_it_was_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with owner(path, "delete") as connection:

@@ -212,6 +212,7 @@ tool.name === "crystal_search" && tool.execute("1", {}).catch((error) => console
 HANGING = "trap '' TERM; printf '{'; echo $$ > pid; sleep 4 & while :; do sleep 0.1; done"
 
 
+@pytest.mark.slow
 @each_row(
     ("name", "run", "printed"),
     [

@@ -71,6 +71,7 @@ def test_a_program_is_asked_through_its_input_and_guarded(
     assert not where.parent.exists()
 
 
+@pytest.mark.slow
 @each_row(
     ("script", "words"),
     [

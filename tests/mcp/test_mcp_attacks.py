@@ -51,6 +51,7 @@ def _ended(connection: socket.socket) -> bytes:
             return b""
 
 
+@pytest.mark.slow
 def test_who_sends_no_head_or_one_without_end_loses_the_connection(port: int) -> None:
     idle, slow, endless = (socket.create_connection(("127.0.0.1", port)) for _ in range(3))
     slow.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n")

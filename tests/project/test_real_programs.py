@@ -50,6 +50,7 @@ def test_programs_are_installed_outside_every_tests_home(home: Path) -> None:
     assert not cache_folder().is_relative_to(home)
 
 
+@pytest.mark.slow
 def test_an_npm_that_hangs_is_waited_for_once_and_killed_with_its_children(calls, tmp_path, monkeypatch):
     play_npm(FOR_EVER, calls, monkeypatch)
     monkeypatch.setattr(programs, "NPM_SECONDS", 2.0)

@@ -219,6 +219,7 @@ def test_ctrl_c_at_home_leaves_nothing_and_ends_the_device(pairs: Pairs, phase: 
     nothing_left(pairs)
 
 
+@pytest.mark.slow
 def test_a_token_that_could_not_be_taken_back_is_taken_back_later(pairs, monkeypatch):
     def down_after_bundle(request: httpx.Request) -> None:
         if request.url.path.endswith("/a/bundle") or request.method == "DELETE":
