@@ -1,7 +1,8 @@
 """Read the archive again after an update whose readers find more in it than those of the older crystal.
 
-Turns that are missing are written, as ``verify --repair`` does; the next sweep compares files that agents rewrite. The
-cursor is stored after each step: a process that dies repeats one step, which changes nothing twice.
+Turns that are missing or differ are written, as ``verify --repair`` does, and those are deleted that the lines do not
+say; the next sweep compares files that agents rewrite. The cursor is stored after each step: a process that dies
+repeats one step, which changes nothing twice.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from crystal.config.harnesses import reader_versions
 from crystal.ingest import archive
 from crystal.integrity.rebuild import write_turns
 from crystal.integrity.revisions import revised_in
+from crystal.integrity.verify import lines_of, misread_turns
 from crystal.store import Store
 from crystal.store.capture import ledger, snapshots
 from crystal.store.health import checks
@@ -76,6 +78,7 @@ def _read_some(machine: Machine, listed: ledger.TranscriptState, after: int, rep
             text = _text_of(machine, state, row)
             if text is not None:  # else ``verify`` names it
                 later = {one for one, by in replaced.items() if by > row.id}
+                checks.drop_turns(store, misread_turns(store, row.id, lines_of(text), state))
                 write_turns(store, state, row.id, row.start, text, find, machine.places.ldm_home, later)
             if time.monotonic() > until and row != rows[-1]:
                 return row.id

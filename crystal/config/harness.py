@@ -72,7 +72,7 @@ class Harness(NamedTuple):
         is_export: Whether its files are exports, which may be anywhere and are read only if a person names them.
         is_store: Whether it is another memory program, whose store ``crystal migrate`` imports.
         reader: The module in ``crystal.transcript`` whose ``READER`` parses its files; by default its name.
-        reader_version: Increased when the reader finds more in the same files, which are then read again.
+        reader_version: Increased when the reader finds something else in the same files, which are then read again.
     """
 
     name: str

@@ -34,13 +34,15 @@ def _codex_places(home: str, variable: str | None = None) -> tuple[Place, ...]:
     )
 
 
-def _agent(name: str, title: str, *places: Place, cleanup: str = "", reader: str | None = None) -> Harness:
-    return Harness(name, title, places, cleanup, reader=reader)
+def _agent(
+    name: str, title: str, *places: Place, cleanup: str = "", reader: str | None = None, version: int = 1
+) -> Harness:
+    return Harness(name, title, places, cleanup, reader=reader, reader_version=version)
 
 
-def _export(name: str, title: str, *files: str) -> Harness:
+def _export(name: str, title: str, *files: str, version: int) -> Harness:
     """Return a row for exports, which may be in any folder."""
-    return Harness(name, title, (Place("", "", files, form="document"),), is_export=True)
+    return Harness(name, title, (Place("", "", files, form="document"),), is_export=True, reader_version=version)
 
 
 _OPENCLAW_FILES: tuple[tuple[Form, tuple[str, ...]], ...] = (
@@ -79,24 +81,28 @@ _ROWS = (
             ".gemini", "tmp", ("*/chats/session-*.json*", "*/chats/*/*.jsonl"), "GEMINI_CLI_HOME", ".gemini", "document"
         ),
         cleanup="chats after 30 days",
+        version=2,
     ),
     _agent(
         "copilot-cli",
         "Copilot CLI",
         Place(".copilot", "session-state", ("*/events.jsonl",), "COPILOT_HOME", session_file="{session}/events.jsonl"),
+        version=2,
     ),
     _agent(
         "pi",
         "Pi",
         Place(".pi/agent", "sessions", ("*/*_*.jsonl",), "PI_CODING_AGENT_DIR", session_file="*/*_{session}.jsonl"),
+        version=2,
     ),
     _agent(
         "cline",
         "Cline",
         Place(".cline/data", "sessions", ("*/*.messages.json",), "CLINE_DATA_DIR", form="document"),
         *_extension_tasks("saoudrizwan.claude-dev"),
+        version=2,
     ),
-    _agent("roo-code", "Roo Code", *_extension_tasks("rooveterinaryinc.roo-cline")),
+    _agent("roo-code", "Roo Code", *_extension_tasks("rooveterinaryinc.roo-cline"), version=2),
     _agent(
         "codex",
         "Codex CLI",
@@ -131,9 +137,9 @@ _ROWS = (
             session_file="**/{session}.jsonl",
         ),
     ),
-    _export("chatgpt", "ChatGPT", "conversations*.json"),
-    _export("claude-ai", "Claude.ai", "conversations*.json"),
-    _export("specstory", "SpecStory", "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]_*.md")._replace(reader_version=3),
+    _export("chatgpt", "ChatGPT", "conversations*.json", version=2),
+    _export("claude-ai", "Claude.ai", "conversations*.json", version=2),
+    _export("specstory", "SpecStory", "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]_*.md", version=4),
     _agent("opencode", "OpenCode", Place(".local/share", "opencode", ("opencode*.db",), form="database")),
     _agent(
         "openclaw",
@@ -153,6 +159,7 @@ _ROWS = (
             for home, variable in ((_GOOSE_HOME, "GOOSE_PATH_ROOT"), ("Library/Application Support/Block/goose", None))
             for file, form in _GOOSE_FILES
         ),
+        version=2,
     ),
     _agent(
         "zed",
@@ -194,6 +201,7 @@ _ROWS = (
             )
             for home, variable in ((".cursor", "CURSOR_DATA_DIR"), (".cursor-server", None))
         ),
+        version=2,
     ),
     _agent(
         "kiro",

@@ -23,7 +23,7 @@ from crystal.ingest import archive
 from crystal.ingest.said_by_agent import Twins, repeated_turns
 from crystal.integrity.proof import Fault, FaultKind, Proof
 from crystal.integrity.revisions import revised_after
-from crystal.model.capture import Chunk, Turn
+from crystal.model.capture import Turn
 from crystal.store import Store
 from crystal.store.capture import ledger, snapshots
 from crystal.store.capture.snapshots import SUPERSEDED
@@ -298,18 +298,18 @@ def missing_turns(
 ) -> list[tuple[Turn, int | None]]:
     """Return the turns of a ledger row's archived lines that are missing in the store or differ, with the id if stored.
 
-    Turns in ``twins`` are in the agent's transcript and not missing. The text is compared only for turns captured with
-    this row, because the client may have rewritten a line.
+    Turns in ``twins`` are in the agent's transcript and not missing. Text and role are compared only for turns captured
+    with this row, because the client may have rewritten a line.
     """
     stored = checks.turns_of_row(store, row)
     revised, blocks = revised_ids(lines), forgetting.read_blocks(store)
     missing: list[tuple[Turn, int | None]] = []
     for turn in turns_in(lines, start, state):
-        ident, chunks = stored.get((turn.uuid, turn.part), (None, []))
-        if ident is not None and not _says(chunks, turn.text):
-            missing.append((turn, ident))
+        known = stored.get((turn.uuid, turn.part))
+        if known is not None and not _says(known, turn):
+            missing.append((turn, known.id))
         elif (
-            ident is not None
+            known is not None
             or (turn.uuid, turn.part) in twins
             or _is_elsewhere(store, turn, row, state.origin.harness, revised=revised)
         ):
@@ -317,6 +317,15 @@ def missing_turns(
         elif blocks is None or not blocks.holds(turn.uuid, state.origin.session_id, turn.timestamp, turn.cwd):
             missing.append((turn, None))
     return missing
+
+
+def misread_turns(store: Store, row: int, lines: Sequence[bytes], state: ledger.TranscriptState) -> list[int]:
+    """Return the row ids of turns that were captured with a ledger row, but that its lines do not say."""
+    said = {(turn.uuid, turn.part) for turn in turns_in(lines, 0, state)}
+    facts = reader_of(state.origin.harness).facts
+    read = {facts(line).uuid for line in lines}  # a line that has no id is known by its place, which may be another now
+    stored = checks.turns_of_row(store, row).items()
+    return [one.id for key, one in stored if key[0] in read and key not in said]
 
 
 def _is_elsewhere(store: Store, turn: Turn, row: int, harness: str, *, revised: Collection[str]) -> bool:
@@ -330,9 +339,9 @@ def _is_elsewhere(store: Store, turn: Turn, row: int, harness: str, *, revised: 
     return turn.uuid not in revised and is_stored(store, turn)
 
 
-def _says(chunks: Sequence[Chunk], text: str) -> bool:
+def _says(known: checks.StoredTurn, turn: Turn) -> bool:
     try:
-        return chunking.merge(chunks) == text
+        return known.role == turn.role and chunking.merge(known.chunks) == turn.text
     except ValueError:
         return False
 

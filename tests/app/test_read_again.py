@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from crystal.app.read_again import read_again
 from crystal.config.harnesses import HARNESSES
 from crystal.ingest import archive
 from crystal.integrity.rebuild import write_turns
+from crystal.model.capture import Turn
 from crystal.store.forget.forgetting import add_tombstones, make_tombstone
 from crystal.store.notes import READERS, read_note
 from crystal.transcript.messages import SnapshotReader
@@ -27,19 +28,28 @@ pytestmark = pytest.mark.slow
 
 
 def older(patch: pytest.MonkeyPatch, harness: str) -> None:
-    """Let a reader find no tools, and of a file that is rewritten no second record."""
+    """Let a reader find no tools, thoughts as answers, each answer twice; of a rewritten file no second record."""
     reader = reader_of(harness)
     turns = reader.turns
-    patch.setattr(reader, "turns", lambda *given, **more: (
-        turn for turn in turns(*given, **more) if not turn.role.startswith("tool")
-    ))  # fmt: skip
+
+    def misread(*given: Any, **more: Any) -> Iterator[Turn]:
+        for turn in turns(*given, **more):
+            if turn.role in ("thinking", "assistant"):
+                yield turn._replace(role="assistant")
+                yield turn._replace(role="assistant", part=turn.part + 100)
+            elif not turn.role.startswith("tool"):
+                yield turn
+
+    patch.setattr(reader, "turns", misread)
     if isinstance(reader, SnapshotReader):
         messages = reader.messages
         patch.setattr(reader, "messages", lambda *given: [*messages(*given)][::2])
 
 
-def newer(patch: pytest.MonkeyPatch, harness: str, version: int = 2) -> None:
+def newer(patch: pytest.MonkeyPatch, harness: str, by: int = 1) -> int:
+    version = HARNESSES[harness].reader_version + by
     patch.setitem(HARNESSES, harness, HARNESSES[harness]._replace(reader_version=version))
+    return version
 
 
 def captured_by_an_older_one(home: Path, harness: str) -> list[Any]:
@@ -73,7 +83,7 @@ def stopping_after(calls: int) -> Callable[[], bool]:
 def test_an_interrupted_reading_goes_on_and_nothing_is_read_twice(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crystal.capture.tail.SEGMENT_BYTES", 1_000)
     captured_by_an_older_one(home, "codex")
-    newer(monkeypatch, "codex")
+    version = newer(monkeypatch, "codex")
     monkeypatch.setattr("crystal.app.read_again.STEP_SECONDS", 0)
     rows = list[int]()
     write = "crystal.app.read_again.write_turns"
@@ -81,12 +91,12 @@ def test_an_interrupted_reading_goes_on_and_nothing_is_read_twice(home: Path, mo
     with open_machine() as machine:
         for _ in range(1000):
             read_again(machine, stopping_after(1))
-            if json.loads(read_note(machine.store, READERS) or "{}").get("codex") == 2:
+            if json.loads(read_note(machine.store, READERS) or "{}").get("codex") == version:
                 break
         assert len(rows) == len({*rows}) > 5
-        newer(monkeypatch, "codex", 1)  # an older crystal comes back, then the newer one
+        newer(monkeypatch, "codex", -1)  # an older crystal comes back, then the newer one
         read_again(machine, stopping_after(1000))
-        newer(monkeypatch, "codex", 2)
+        newer(monkeypatch, "codex")
         frames, text_of = list[object](), archive.text_of
         monkeypatch.setattr(archive, "text_of", lambda *frame: frames.append(frame) or text_of(*frame))
         read_again(machine, stopping_after(1000))
@@ -104,7 +114,7 @@ def test_what_is_being_forgotten_does_not_come_back(home: Path, monkeypatch: pyt
         with machine.store.transaction():  # it is found and deleted later
             add_tombstones(machine.store, [told], now)
         read_again(machine, stopping_after(1000))
-    assert samples.captured()[1] == before
+    assert {one["text"] for one in samples.captured()[1]} == {one["text"] for one in before}
 
 
 @pytest.mark.parametrize("harness", ["codex", "gemini-cli", "goose"])

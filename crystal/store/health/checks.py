@@ -173,14 +173,23 @@ def count_turns_without_chunks(store: Store) -> int:
     return int(store.value(f"SELECT count(*) FROM turns t WHERE {_BARE}"))
 
 
-def turns_of_row(store: Store, row: int) -> dict[tuple[str, int], tuple[int, list[Chunk]]]:
-    """Return (row id, chunks) of the turns that were captured with a ledger row, by uuid and part."""
-    found: dict[tuple[str, int], tuple[int, list[Chunk]]] = {}
-    for ident, uuid, part, start, text in store.rows(
-        "SELECT t.id, t.uuid, t.part, c.start, c.text FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.segment = ?",
+class StoredTurn(NamedTuple):
+    """A turn in the store: its row id, its role, and its chunks."""
+
+    id: int
+    role: str
+    chunks: list[Chunk]
+
+
+def turns_of_row(store: Store, row: int) -> dict[tuple[str, int], StoredTurn]:
+    """Return the turns that were captured with a ledger row, by uuid and part."""
+    found: dict[tuple[str, int], StoredTurn] = {}
+    for uuid, part, ident, role, start, text in store.rows(
+        "SELECT t.uuid, t.part, t.id, t.role, c.start, c.text FROM turns t JOIN chunks c ON c.turn = t.id"
+        " WHERE t.segment = ?",
         (row,),
     ):
-        found.setdefault((uuid, part), (ident, []))[1].append(Chunk(start, text))
+        found.setdefault((uuid, part), StoredTurn(ident, role, [])).chunks.append(Chunk(start, text))
     return found
 
 
