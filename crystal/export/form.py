@@ -46,7 +46,7 @@ class TranscriptRecord(Struct, frozen=True, tag_field="type", tag="transcript"):
 class StretchRecord(Struct, frozen=True, tag_field="type", tag="stretch"):
     """Bytes of a transcript that were captured together; their lines follow."""
 
-    generation: Annotated[int, Meta(ge=0, lt=1 << 31)]
+    generation: Annotated[int, Meta(ge=-1, lt=1 << 31)]
     start: Offset
     stop: Offset
 

@@ -45,10 +45,7 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
     Raises:
         DamagedError: A frame cannot be read.
     """
-    everything = [
-        row._replace(generation=-1) if row.generation == ledger.UNPLACED else row
-        for row in checks.ledger_rows(store, state.id)
-    ]
+    everything = checks.ledger_rows(store, state.id)
     rows = [row for row in everything if row.state == "captured"]
     latest = max((row.generation for row in rows), default=0)
     whole = _same_file(everything, latest)

@@ -33,7 +33,7 @@ def recognise(store: Store, ldm_home: Path, segment: Segment) -> tuple[Segment, 
     """
     state = ledger.state_of(store, segment.origin.device, segment.before.transcript)
     unplaced = [] if state is None else ledger_rebuild.unplaced_rows(store, state.id)
-    if state is None or not unplaced:
+    if state is None or not unplaced or segment.after.generation == ledger.UNPLACED:
         return segment, {}
     rows: dict[int, int] = {}
     for piece in segment.pieces:

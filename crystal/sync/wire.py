@@ -127,7 +127,7 @@ class _Watermark(_Row, frozen=True):
     offset: Offset
     dev: Annotated[int, Meta(ge=0)]
     inode: Annotated[int, Meta(ge=0)]
-    generation: Offset
+    generation: Annotated[int, Meta(ge=-1, le=1 << 53)]
     tail_hash: Annotated[str, Meta(pattern=r"\A(?:[0-9a-f]{64})?\Z")]
 
     def value(self) -> Watermark:

@@ -26,6 +26,7 @@ from crystal.errors import (
     StoreFullError,
 )
 from crystal.store import Store, driver, texts, upgrade
+from crystal.store.capture.ledger import UNPLACED
 from crystal.store.health.checks import damage
 from crystal.store.health.salvage import salvage
 from crystal.store.private_record import Recorder
@@ -192,6 +193,22 @@ def test_each_migration_changes_a_definition_by_which_a_newer_store_is_known() -
             found = upgrade._definitions(db)
             assert found != before or number in (9, 10)
             before = found
+
+
+def test_rows_without_a_place_of_an_older_store_are_known_as_such(path: Path) -> None:
+    path.parent.mkdir()
+    with contextlib.closing(apsw.Connection(str(path))) as db:
+        texts.register(db)
+        for number, _ in upgrade.steps()[:30]:
+            upgrade._apply(db, number)
+        state = "(device, transcript, agent, session_id, path, generation, updated_at)"
+        db.execute(f"INSERT INTO capture_state {state} VALUES ('lap', 't', 'a', 's', '/t', 2000000, 0)")
+        row = "(transcript, generation, start, stop, state, rule, captured_at)"
+        for generation in (2_000_000, 0):
+            db.execute(f"INSERT INTO segments {row} VALUES (1, ?, 0, 1, 'skipped', 'r', 0)", (generation,))
+    with Store.open(path) as store:
+        assert store.rows("SELECT generation FROM segments ORDER BY id") == [(UNPLACED,), (0,)]
+        assert store.rows("SELECT generation FROM capture_state") == [(UNPLACED,)]
 
 
 def test_reading_a_store_that_is_not_there_makes_none(path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from crystal.store.notes import write_note
 from crystal.store.sync import past
 from tests.support.capture_machine import line
-from tests.support.two_machines import Computer
+from tests.support.two_machines import Computer, pair_by_hand
 
 pytestmark = pytest.mark.slow  # two machines and a relay
 
@@ -108,6 +108,23 @@ def test_what_its_archive_has_is_not_archived_again(
         assert desk.crystal("verify").code == 0
         before = after
     assert {one["device"] for one in desk.json("sessions")["sessions"]} == {"desk", names[-1]}
+
+
+def test_a_rebuilt_home_is_exported_and_handed_over_whole(desk: Computer, lap: Computer, tmp_path: Path) -> None:
+    lose_database(desk)
+    before = lines_of(desk)
+    copy = Computer(tmp_path / "copy")
+    copy.ok("init", "--yes")
+    for _ in range(2):
+        copy.ok("import", str(desk.home / "exported" / "export.jsonl"))
+        assert lines_of(copy) == before
+    phone = Computer(tmp_path / "phone")
+    pair_by_hand(desk, phone, "phone")
+    desk.ok("demote", "--to", "phone", "--yes")
+    phone.ok("promote", "--yes")
+    exchange(phone, desk)
+    assert lines_of(phone) == before
+    assert {one.crystal("verify").code for one in (copy, phone)} == {0}
 
 
 def test_a_device_joins_though_what_waits_for_its_former_home_is_damaged(desk: Computer, lap: Computer) -> None:

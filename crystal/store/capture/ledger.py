@@ -29,7 +29,7 @@ class TranscriptState(NamedTuple):
 
 FORKED_FROM = 1_000_000
 """First generation number for the files that a device and its copy continued differently, assigned by home."""
-UNPLACED = 2_000_000
+UNPLACED = -1
 """Generation of a rebuilt ledger's rows for another machine's lines, whose places in their file are unknown."""
 
 _COLUMNS = (
@@ -245,8 +245,8 @@ def claim_sent(store: Store, segment: Segment, now: int) -> int:
     known = state_of(store, segment.origin.device, segment.before.transcript)
     if known is None:
         # A file of a device's copy is not the device's: its watermark is at the beginning of a file that never arrived.
-        is_fork = generation >= FORKED_FROM
-        mark = Watermark(segment.after.transcript) if is_fork else segment.after.at(stop)
+        is_own = UNPLACED < generation < FORKED_FROM
+        mark = segment.after.at(stop) if is_own else Watermark(segment.after.transcript)
         ident = _insert_state(store, segment.origin, segment.path, mark, now)
         _cover_gap(store, ident, generation, 0, start, now)
         return ident
@@ -256,8 +256,7 @@ def claim_sent(store: Store, segment: Segment, now: int) -> int:
     end = store.value("SELECT max(stop) FROM segments WHERE transcript = ? AND generation = ?", (known.id, generation))
     _cover_gap(store, known.id, generation, end or 0, start, now)
     mark = known.mark
-    is_ahead = mark.generation == UNPLACED or (generation, stop) > (mark.generation, mark.offset)
-    if generation < FORKED_FROM and is_ahead:
+    if generation < FORKED_FROM and (generation, stop) > (mark.generation, mark.offset):
         mark = segment.after.at(stop)
     move_mark(store, known.id, segment.path, mark, now)
     return known.id

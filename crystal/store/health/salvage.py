@@ -39,8 +39,8 @@ _MAX_PAGES = 2000
 """First bytes of the pages of tables and indexes, and the maximum number of pages that are looked at."""
 _AFTER_SIZE = b"\x02\x02\x00\x40\x20\x20"
 """The bytes of a header that follow the size of the pages."""
-_FORGET_WORK = 9
-"""Number of the migration that changed kinds of rows, not tables; it may be repeated."""
+_REPEATED = (9, 31)
+"""Numbers of the migrations that changed values of rows, not tables; they may be repeated."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,8 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
         if row is not None and row[0] not in _DERIVED_NOTES:
             store.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", row)
     found.lost_notes = drop_damaged_notes(store)
-    store.db.execute(dict(upgrade.steps())[_FORGET_WORK])  # the copied rows may have an older schema's values
+    steps = dict(upgrade.steps())
+    store.db.execute("".join(map(steps.__getitem__, _REPEATED)))  # the copied rows may have an older schema's values
     if not is_key(store.value("SELECT value FROM meta WHERE key = 'hash_key'")):
         # No hash of the ledger can be compared, so every transcript would count as replaced.
         for table in ("segments", "capture_state", "capture_roots", "snapshot_records", "snapshot_stamps"):

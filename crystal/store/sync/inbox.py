@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from crystal.errors import WatermarkMovedError
 from crystal.model.capture import Project
-from crystal.store.capture.ledger import FORKED_FROM, UNPLACED
+from crystal.store.capture.ledger import FORKED_FROM
 from crystal.store.connection import Store
 from crystal.store.sync.outbox import NO_TAG
 
@@ -268,8 +268,8 @@ def fork_file(store: Store, device: str, transcript: str, stream: bytes, sent_as
     known = store.value(
         "SELECT max(generation) FROM (SELECT generation FROM relay_files WHERE device = ?1 AND transcript = ?2"
         " UNION ALL SELECT s.generation FROM segments s JOIN capture_state c ON c.id = s.transcript"
-        " WHERE c.device = ?1 AND c.transcript = ?2 AND s.generation >= ?3 AND s.generation < ?4)",
-        (device, transcript, FORKED_FROM, UNPLACED),
+        " WHERE c.device = ?1 AND c.transcript = ?2 AND s.generation >= ?3)",
+        (device, transcript, FORKED_FROM),
     )
     generation = FORKED_FROM if known is None else int(known) + 1
     use_generation(store, device, transcript, stream, sent_as, generation)
