@@ -12,6 +12,7 @@ from crystal.app.sync.relay_state import DeviceStatus, find_device, list_devices
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import answer, json_row
 from crystal.cli.options import AsJson, Yes, argument
+from crystal.cli.relay_status import successor_words
 from crystal.cli.render import cells, note, one_line, padded, say, warn
 from crystal.timewords.parse import ago
 
@@ -47,6 +48,7 @@ def _remarks(one: DeviceStatus, now: int) -> list[str]:
     if peer.forked_at is not None:
         words.append("two copies of it are sending")
     words += [f"{one.missing:,} missing"] if one.missing and peer.revoked_at is None else []
+    words += [successor_words(peer.name, one.successor)] if one.successor is not None else []
     return words
 
 
@@ -55,7 +57,7 @@ def _json(one: DeviceStatus) -> dict[str, Any]:
     return {
         **json_row(peer, "name", "side", "agent", "generation", id="device_id", paired="paired_at"),
         **json_row(peer, last_heard="heard_at", revoked="revoked_at", forked="forked_at"),
-        **json_row(one, "state", "missing", "waiting"),
+        **json_row(one, "state", "missing", "waiting", "successor"),
         "rotating": peer.generation > peer.accepted_from,
         "token_waits": peer.revoked_at is not None and peer.token_id is not None,
     }

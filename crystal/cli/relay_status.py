@@ -84,6 +84,7 @@ def _json(state: RelayState) -> dict[str, Any]:
             for name, one in state.refused
         ],
         "unheard": [one.name for one in state.unheard],
+        "successors": [{"device": old, "successor": new} for old, new in state.successors.items()],
         "lost": [json_row(one, "since", problem="message", times="tries") for one in state.lost],
     }
 
@@ -128,6 +129,7 @@ def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[st
         lines.append(
             ("", "hint: on it run: crystal relay status; if it has sent something, the relay does not keep it")
         )
+    lines += [("successor", f"{name}: {successor_words(name, new)}") for name, new in state.successors.items()]
     ids = short_ids([one.known.stream for one in state.streams] + [one.stream for one in state.skips])
     lines += [line for one in _shown(state.streams) for line in _stream_lines(one, ids[one.known.stream], ago)]
     hidden = sum(one.is_unproven for one in state.streams) - MAX_UNPROVEN_SHOWN
@@ -141,6 +143,12 @@ def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[st
         who = names.get(skip.stream) or ids[skip.stream]
         lines.append(("skipped", f"{who}: number {skip.seq} ({skip.code or 'it had not arrived'}), {ago(skip.at)}"))
     return lines
+
+
+def successor_words(name: str, successor: str) -> str:
+    """Say that a device sends what another one sent, and what to do if they are one machine."""
+    revoke = shlex.join(["crystal", "devices", "revoke", name])
+    return f"{successor} sends its transcripts now; if they are one machine: {revoke}"
 
 
 def _outbox_lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:

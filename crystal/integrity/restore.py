@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from crystal.capture import finder, tail
@@ -114,21 +115,35 @@ def restore(
     resumed = reader.resume_folder(root, chosen or _cwd_of(archived_lines(store, states[0], ldm_home), reader))
     if chosen or folder.parent != root:
         folder = resumed
-    for state in states:
-        is_main = state.origin.subagent is None
-        target = folder / reader.path_of(session, "" if is_main else state.mark.transcript.split("/")[-1])
+    for name, same in groupby(states, _subagent_file):
+        target, parts = folder / reader.path_of(session, name), list(same)
         if target.exists():
-            if is_main:
+            if not name:
                 raise UsageError(f"{target} is still there", hint="move it away to restore the archived one")
             continue
-        lines = reader.relinked(list(archived_lines(store, state, ldm_home)))
+        lines = reader.relinked(list(_joined(store, parts, ldm_home)))
         data = b"\n".join([*lines, b""])
-        done.append(Restored(target, len(data), _missing(store, state), chosen or _cwd_of(lines, reader)))
+        missing = sum(_missing(store, state) for state in parts)
+        done.append(Restored(target, len(data), missing, chosen or _cwd_of(lines, reader)))
         if not dry_run:
             make_private_dir(target.parent)
             write_private(target, data)
-            _note(store, state, target, cleaner, now)
+            for state in parts:
+                _note(store, state, target, cleaner, now)
     return done
+
+
+def _joined(store: Store, parts: Sequence[ledger.TranscriptState], ldm_home: Path) -> Iterator[bytes]:
+    """Yield the lines of a transcript that several machines sent, the earlier machine's first, each uuid once."""
+    seen: set[str] = set()
+    for state in parts:
+        reader = reader_of(state.origin.harness)
+        for line in archived_lines(store, state, ldm_home):
+            uuid = reader.facts(line).uuid
+            if uuid is None or uuid not in seen:
+                yield line
+            if uuid is not None:
+                seen.add(uuid)
 
 
 def _archived(store: Store, session: str) -> list[ledger.TranscriptState]:
@@ -136,7 +151,12 @@ def _archived(store: Store, session: str) -> list[ledger.TranscriptState]:
     states = [state for state in ledger.all_states(store) if state.origin.session_id == session and state.archive]
     if not states:
         raise NotFoundError(f"no session {session} is archived", hint="run: crystal sessions")
-    return sorted(states, key=lambda state: state.origin.subagent is not None)
+    return sorted(states, key=_subagent_file)
+
+
+def _subagent_file(state: ledger.TranscriptState) -> str:
+    """Return the name of a subagent's transcript; empty for the session's own."""
+    return "" if state.origin.subagent is None else state.mark.transcript.split("/")[-1]
 
 
 def _missing(store: Store, state: ledger.TranscriptState) -> int:

@@ -1,15 +1,19 @@
-"""Recognise what a machine sends again in its archive here, whose ledger was lost with the database.
+"""Recognise what a machine sends again, because its database was lost or the one here.
 
-See ``crystal.store.capture.ledger_rebuild``: such archived lines have rows without places in their file.
+The ledger of a lost database here is lost with it: such archived lines have rows without places in their file, see
+``crystal.store.capture.ledger_rebuild``. A machine that lost its own database is another device, or a copy, which has
+the same transcripts: their lines are in the archive of the device that it was.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import chain, groupby, pairwise
 from pathlib import Path
+from typing import TypeAlias
 
 from crystal.ingest import archive
 from crystal.ingest.ingest import Prepared
@@ -21,31 +25,33 @@ from crystal.store.health import checks
 from crystal.sync.wire import line_starts
 from crystal.transcript.reader import find_facts
 
+LinePair: TypeAlias = tuple[bytes, bytes]
+"""The keys of two lines, one after the other."""
 BLANK = "blank"
 """Rule name for skipped blank lines that are alone between stored lines."""
 
 
 def recognise(store: Store, ldm_home: Path, segment: Segment) -> tuple[Segment, dict[int, int]]:
-    """Recognise what a rebuilt archive has, whose ledger knows no places.
+    """Recognise what is archived here already, though the ledger does not know it as this part of this file.
 
-    Return the segment, in which lines that were archived in other frames are skipped, and the rows of those frames that
-    have exactly a piece's lines, by the piece's first byte.
+    Return the segment, in which lines that were archived in other frames are skipped, and the rows of those frames of
+    a rebuilt archive that have exactly a piece's lines, by the piece's first byte.
     """
     state = ledger.state_of(store, segment.origin.device, segment.before.transcript)
-    unplaced = [] if state is None else ledger_rebuild.unplaced_rows(store, state.id)
-    if state is None or not unplaced or segment.after.generation == ledger.UNPLACED:
+    if segment.after.generation == ledger.UNPLACED:
         return segment, {}
+    unplaced = [] if state is None else ledger_rebuild.unplaced_rows(store, state.id)
     rows: dict[int, int] = {}
-    for piece in segment.pieces:
+    for piece in segment.pieces if unplaced else ():
         clean_hash = hashlib.sha256(piece.clean).digest()
         same = next((row for row in unplaced if row.clean_hash == clean_hash), None)
         if piece.state == "captured" and same is not None:
             unplaced.remove(same)
             rows[piece.start] = same.id
-    if unplaced and any(_is_new(piece, rows) for piece in segment.pieces):
-        path = ldm_home / str(state.archive)
-        texts = (archive.text_of(path, archive.Frame(row.offset, row.length)) or b"" for row in unplaced)
-        archived = _ArchivedLines(line for text in texts for line in text.split(b"\n"))
+    frames = ledger_rebuild.frames_elsewhere(store, segment)
+    frames += [(str(state.archive), row.offset, row.length) for row in unplaced if state is not None]
+    if frames and any(_is_new(piece, rows) for piece in segment.pieces):
+        archived = _ArchivedLines(*_read_lines(ldm_home, tuple(frames)))
         pieces = (archived.split(piece) if _is_new(piece, rows) else [piece] for piece in segment.pieces)
         segment = segment._replace(pieces=tuple(chain.from_iterable(pieces)))
     return segment, rows
@@ -55,13 +61,21 @@ def _is_new(piece: SegmentPiece, rows: Mapping[int, int]) -> bool:
     return piece.state == "captured" and piece.start not in rows
 
 
+@lru_cache(maxsize=1)
+def _read_lines(ldm_home: Path, frames: tuple[tuple[str, int, int], ...]) -> tuple[Counter[bytes], set[LinePair]]:
+    """Return how often the lines of these frames occur, and which of them are neighbours, by their keys."""
+    keys: list[bytes] = []
+    for name, offset, length in frames:
+        text = archive.text_of(ldm_home / name, archive.Frame(offset, length)) or b""
+        keys += [_key(line) for line in text.split(b"\n") if line.strip()]
+    return Counter(keys), {*pairwise(keys)}
+
+
 class _ArchivedLines:
     """Archived lines without places. Secrets do not count: another store of a machine has other marks for them."""
 
-    def __init__(self, lines: Iterable[bytes]) -> None:
-        keys = [_key(line) for line in lines if line.strip()]
-        self._left = Counter(keys)
-        self._pairs = {*pairwise(keys)}
+    def __init__(self, lines: Counter[bytes], pairs: set[LinePair]) -> None:
+        self._left, self._pairs = Counter(lines), pairs
 
     def split(self, piece: SegmentPiece) -> Iterator[SegmentPiece]:
         """Yield the parts of a captured piece: its archived lines, which are taken from here, count as skipped.
@@ -87,7 +101,7 @@ class _ArchivedLines:
 
 
 def _key(line: bytes) -> bytes:
-    return MARKER.sub(b"", line)
+    return hashlib.blake2b(MARKER.sub(b"", line), digest_size=16).digest()
 
 
 def place(store: Store, rows: Mapping[int, int], said: Prepared, generation: int, piece: SegmentPiece) -> int | None:

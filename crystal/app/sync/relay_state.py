@@ -61,12 +61,16 @@ class StreamStatus:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """State of a device's streams: the worst state, and how much is known to exist and was not taken here."""
+    """State of a device's streams: the worst state, and how much is known to exist and was not taken here.
+
+    ``successor`` is a device that has sent the same transcripts later, see ``inbox.successors``.
+    """
 
     peer: Peer
     state: str
     missing: int
     waiting: int
+    successor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ class RelayState:
         refused: What was refused, with the name of its device.
         lost: What the relay confirmed and does not have.
         unheard: On home: devices from which nothing has arrived since they were paired, an hour ago or more.
+        successors: On home: devices that may be gone, each with the one that has its transcripts.
         forgotten: What other machines have not confirmed of forgetting, see ``unconfirmed``.
     """
 
@@ -101,6 +106,7 @@ class RelayState:
     refused: tuple[tuple[str | None, RefusalCount], ...]
     lost: tuple[LastingProblem, ...]
     unheard: tuple[Peer, ...]
+    successors: dict[str, str]
     forgotten: dict[str, Any]
 
 
@@ -109,7 +115,7 @@ class RelayState:
 
 def list_devices(machine: Machine) -> list[DeviceStatus]:
     """Return every device that was ever paired, in the order of pairing; on a device, its home."""
-    streams = stream_states(machine.store)
+    streams, successors = stream_states(machine.store), inbox.successors(machine.store)
     found = []
     for peer in all_peers(machine.store):
         own = [one for one in streams if one.known.peer == peer.id or one.known.stream[:8] == peer.up_prefix]
@@ -120,6 +126,7 @@ def list_devices(machine: Machine) -> list[DeviceStatus]:
                 min(states, key=_ORDER.index, default="ok"),
                 sum(one.missing for one in own),
                 sum(max(0, min(one.known.listed, one.known.head) - one.known.last_seq) for one in own),
+                successors.get(peer.name),
             )
         )
     return found
@@ -183,6 +190,7 @@ def relay_state(machine: Machine) -> RelayState:
         tuple(read_refused(store)),
         tuple(one for one in list_problems(store) if one.part in LOST_PARTS),
         tuple(unheard_devices(store, machine.now())),
+        inbox.successors(store),
         unconfirmed(store),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from crystal.model.capture import BEFORE_CRYSTAL, PRIVACY_LOST, Origin, SegmentPiece, Turn, Watermark
+from crystal.model.capture import BEFORE_CRYSTAL, PRIVACY_LOST, Origin, Segment, SegmentPiece, Turn, Watermark
 from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture import ledger, snapshots
 from crystal.store.capture.ledger import UNPLACED, TranscriptState
@@ -65,6 +65,24 @@ def unplaced_rows(store: Store, transcript: int) -> list[UnplacedRow]:
     """Return a transcript's rows without a place, in order."""
     sql = "SELECT id, clean_hash, archive_offset, archive_length FROM segments WHERE transcript = ? AND generation = ?"
     return store.all(UnplacedRow, f"{sql} AND archive_length > 0 ORDER BY start", (transcript, UNPLACED))
+
+
+def frames_elsewhere(store: Store, segment: Segment) -> list[tuple[str, int, int]]:
+    """Return (archive, offset, length) of frames that may have lines of a segment already, in order.
+
+    They are those of the same transcript on other machines and, if the segment is of a copy of its device, on that.
+    Nothing has lines from behind the last byte that was captured elsewhere.
+    """
+    origin, generation, key = segment.origin, segment.after.generation, segment.before.transcript
+    known = (segment.pieces[0].start, UNPLACED, origin.session_id, key, origin.harness, origin.device)
+    rows = store.rows(
+        "SELECT c.archive, s.archive_offset, s.archive_length, s.stop > ? OR s.generation = ? FROM capture_state c"
+        " JOIN segments s ON s.transcript = c.id AND s.archive_length > 0"
+        " WHERE c.session_id = ? AND c.transcript = ? AND c.harness = ? AND (c.device <> ? OR ? AND s.generation <> ?)"
+        " ORDER BY c.id, s.archive_offset",
+        (*known, generation >= ledger.FORKED_FROM, generation),
+    )
+    return [row[:3] for row in rows] if any(row[3] for row in rows) else []
 
 
 def place_row(store: Store, row: int, generation: int, piece: SegmentPiece) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from crystal.errors import WatermarkMovedError
-from crystal.model.capture import Project
+from crystal.model.capture import RESTORED, Project
 from crystal.store.capture.ledger import FORKED_FROM
 from crystal.store.connection import Store
 from crystal.store.sync.outbox import NO_TAG
 
+_SILENT_MS = 3_600_000
 MAX_UNPROVEN_STREAMS = 256
 """Maximum number of recorded streams of one device of which no blob was opened yet."""
 
@@ -254,6 +255,22 @@ def fragments_bytes(store: Store, stream: int) -> int:
 def drop_fragments(store: Store, stream: int) -> None:
     """Delete the parts of a message that was completed or given up. Inside a transaction."""
     store.execute("DELETE FROM relay_fragments WHERE stream = ?", (stream,))
+
+
+def successors(store: Store) -> dict[str, str]:
+    """Return by name the devices that may be gone, each with a later one that has sent the same transcripts.
+
+    Nothing was heard of them since the later one was paired, or for an hour in which that one was heard.
+    """
+    sql = (
+        "SELECT old.name, new.name FROM relay_peers old JOIN relay_peers new ON new.paired_at > old.paired_at"
+        " AND coalesce(old.heard_at, 0) < max(new.paired_at, coalesce(new.heard_at, 0) - ?)"
+        " WHERE old.side = 'device' AND new.side = 'device' AND old.revoked_at IS NULL AND new.revoked_at IS NULL"
+        " AND EXISTS (SELECT 1 FROM capture_state c JOIN capture_state d ON d.session_id = c.session_id"
+        " AND d.transcript = c.transcript AND d.device = new.name JOIN segments s ON s.transcript = d.id"
+        " WHERE c.device = old.name AND s.rule = ?) ORDER BY new.paired_at"
+    )
+    return dict(store.rows(sql, (_SILENT_MS, RESTORED)))
 
 
 def file_generation(store: Store, device: str, transcript: str, stream: bytes, sent_as: int) -> int:
