@@ -191,6 +191,8 @@ def _to_home(relay: dict[str, Any], ago: Callable[[int | None], str]) -> str:
 
 def _of_device(device: dict[str, Any], ago: Callable[[int | None], str]) -> str:
     words = f"{device['name']} heard {ago(device['heard'])}"
+    if device["state"] == "revoked":
+        return f"{words}, revoked"
     if device["missing"]:
         words += f", {device['missing']:,} on the way"
     if device["state"] != "ok":

@@ -63,7 +63,8 @@ def note_of_unread(store: Store) -> tuple[str, ...]:
     """Return a note for the user if some texts are not searched for words without an index."""
     if not has_more_than(store, MAX_READ):
         return ()
-    return (f"the search index is not ready: only the newest {MAX_READ:,} texts were searched for words",)
+    unread = f"only the newest {MAX_READ:,} texts were searched for words"
+    return (f"the search index is not ready: {unread}; make it now: crystal sync",)
 
 
 def _with_most_words(store: Store, beginnings: Sequence[str], scope: SearchScope, limit: int) -> list[int]:

@@ -7,7 +7,7 @@ import pytest
 from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines, is_private_line
 from crystal.store.sync import mirror
-from crystal.sync.mirror import upkeep
+from crystal.sync.mirror import publishing, upkeep
 from tests.support.embedding_store import Dice
 from tests.support.mirror_world import COMPARED, assert_equal, bytes_of, drop, embed, rows_of, world
 from tests.support.ranked_by import search
@@ -42,6 +42,21 @@ def test_everything_travels_and_the_answers_are_homes(world):
             home = search(world.store, Meaning(), question, now=NOW)
             copy = search(there, Meaning(), question, now=NOW)
             assert (copy.mode, copy.hits, copy.notes) == (home.mode, home.hits, home.notes)
+
+
+def test_what_memories_were_learned_from_follows_if_publishing_began_without_it(world):
+    device = world.device()
+    add_turn(world.store, "always run make")
+    with world.store.transaction():
+        world.store.insert("learned_from", "id, memory, line, session, kind, confidence, at",
+                           1, "mem-0123456789ab", "u000001", "s1", "fact", 0.5, NOW)  # fmt: skip
+    mirror.begin(world.store, world.dice.randbytes, NOW)
+    world.store.execute("DELETE FROM mirror_rows WHERE kind = 'learned'")  # as homes began before
+    world.both(device)
+    world.now += publishing.LOOK_EVERY_MS
+    world.publish()
+    world.both(device)
+    assert_equal(world, device)
 
 
 def test_nothing_new_means_no_manifest_and_no_upload(world):

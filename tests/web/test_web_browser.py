@@ -34,6 +34,11 @@ CONTRAST = ["color-contrast", "link-in-text-block"]  # takes most of the time; c
 COLOURS = {"runOnly": {"type": "rule", "values": CONTRAST}}
 LAYOUT = {**AXE, "rules": {name: {"enabled": False} for name in CONTRAST}}
 CHECKS = {320: {"dark": LAYOUT}, 1280: {"light": AXE, "dark": COLOURS}, 3840: {"light": LAYOUT}}
+IS_FENCE_READ_FROM_THE_LEFT = """() => {
+  const text = document.querySelector(".said.big").firstChild, range = document.createRange();
+  const left = (at) => { range.setStart(text, at); range.setEnd(text, at + 1); return range.getBoundingClientRect().left; };
+  return left(text.data.indexOf("`")) < left(text.data.indexOf("s"));
+}"""
 RUN_AXE = "(options) => axe.run(document, options).then((found) => found.violations)"  # what passes is a long list
 LEARNED = ("Never mock the database in tests.", "Fine.", "We pin dependencies exactly.", "Fine.",
            "I prefer tabs over spaces.", "Fine.", "Always use the staging server.", "Fine.")  # fmt: skip
@@ -237,6 +242,8 @@ def test_a_memory_is_changed_archived_and_brought_back(year, inside):
     page = inside.page
     page.goto(f"{inside.base}/memories")
     page.locator("a.card", has_text="just ship").click()
+    is_inside = "[...document.querySelectorAll('.trio p')].every((one) => one.scrollWidth <= one.clientWidth)"
+    assert page.evaluate(is_inside), "no field reaches over the next one"
     page.locator("#text").fill("This project deploys with `just ship`, on Mondays.")
     page.locator("#key").fill("deploy")
     page.get_by_role("button", name="Save").click()
@@ -249,6 +256,9 @@ def test_a_memory_is_changed_archived_and_brought_back(year, inside):
     page.get_by_role("button", name="Take out of the archive").click()
     page.wait_for_load_state()
     assert crystal("get", "--key", "deploy").code == 0
+    ident = json.loads(crystal("remember", "استخدم دائمًا\n```sh", "--json").out)["memory"]["id"]
+    page.goto(f"{inside.base}/memory/{ident}")
+    assert page.evaluate(IS_FENCE_READ_FROM_THE_LEFT)
     page.goto(f"{inside.base}/settings")
     page.locator("#pattern").fill("/home/ada/secret")
     page.get_by_role("button", name="Add").click()

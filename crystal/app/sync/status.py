@@ -33,7 +33,8 @@ def relay_status(machine: Machine) -> dict[str, Any]:
 
 def _device(machine: Machine, peer: Peer) -> dict[str, Any]:
     streams = [one for one in inbox.all_streams(machine.store) if one.peer == peer.id and one.lane != "latest"]
-    stuck = next((one for one in streams if one.state not in ("ok", "left", "waiting")), None)
+    halted = sorted((one for one in streams if one.state not in ("ok", "left")), key=lambda one: one.state == "waiting")
+    stuck = next(iter(halted), None)
     return {
         "name": peer.name,
         "heard": peer.heard_at,

@@ -199,6 +199,9 @@ def look_soon(store: Store) -> None:
 def note_look(store: Store, there: set[bytes], now: int) -> int:
     """Compare the relay's objects with the list: mark missing ones as lost, queue unknown ones for deletion.
 
+    Rows of ``learned_from`` that were never published are queued too: publishing that began before 28 November 2026
+    left out those that existed then.
+
     Returns:
         The number of missing objects.
     """
@@ -208,6 +211,10 @@ def note_look(store: Store, there: set[bytes], now: int) -> int:
         trashed = set(store.all(bytes, "SELECT object FROM mirror_trash"))
         for ident in sorted(there - listed_ids - trashed)[: max(0, MAX_STRAY - len(trashed))]:
             put_in_trash(store, ident, now)
+        store.execute(
+            "INSERT INTO mirror_rows SELECT 'learned', id, 0 FROM learned_from"
+            " WHERE id NOT IN (SELECT key FROM mirror_rows WHERE kind = 'learned')"
+        )
         store.execute("UPDATE mirror_home SET looked_at = ?", (now,))
     return len(listed_ids - there)
 
