@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Collection, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
@@ -99,7 +100,10 @@ class SourceSync:
         noted = set(skipped)
         gone = ((path, one) for path, one in self._known.items() if self._is_gone(path))
         self._gone = {path: one for path, one in gone if (path, one.why) not in noted}
-        self._by_hash = {one.sha256: path for path, one in self._gone.items() if one.sha256}
+        self._by_hash: defaultdict[bytes, list[str]] = defaultdict(list)
+        for path, one in self._gone.items():
+            self._by_hash[one.sha256].append(path)
+        self._overwritten: list[int] = []
         self._moves: list[tuple[int, str, str]] = []
         self._written: list[ReadFile] = []
 
@@ -117,7 +121,8 @@ class SourceSync:
                 self.report.is_whole = False
                 break
             self._look_at(path)
-            if len(self._written) + len(self._moves) >= BATCH_FILES or self._pending_chunks() >= BATCH_CHUNKS:
+            chunks = sum(len(one.chunks) for one in self._written)
+            if len(self._written) + len(self._moves) >= BATCH_FILES or chunks >= BATCH_CHUNKS:
                 self._write()
         self._write()
         if self.report.is_whole:
@@ -127,9 +132,6 @@ class SourceSync:
             with self._store.transaction():
                 source_files.end_reading(self._store, self._source.id, self._reader.now_ns() // 1_000_000)
         return self.report
-
-    def _pending_chunks(self) -> int:
-        return sum(len(one.chunks) for one in self._written)
 
     def _is_unchanged(self, path: str, stamp: str) -> bool:
         known = self._known.get(path)
@@ -152,8 +154,9 @@ class SourceSync:
         if known is not None and known.sha256 == sha:
             self._count_unchanged(known)
             self._moves.append((known.id, path, content.stamp))
-        elif known is None and sha in self._by_hash:
-            moved = self._gone.pop(self._by_hash.pop(sha))
+        elif self._by_hash[sha]:
+            moved = self._gone.pop(self._by_hash[sha].pop(0))
+            self._overwritten += [] if known is None else [known.id]
             self._count_moved(moved, path)
             self._moves.append((moved.id, path, content.stamp))
             is_split_anew = self._reader.is_vault or PurePath(path).suffix != PurePath(moved.path).suffix
@@ -196,12 +199,13 @@ class SourceSync:
         if not (self._moves or self._written):
             return
         with self._store.transaction():
+            source_files.delete_files(self._store, self._overwritten)
             for ident, path, stamp in self._moves:
                 source_files.move_file(self._store, ident, path, stamp)
             new, kept = source_files.write_files(self._store, self._source, self._written, self._reader.maker)
         self.report.chunks_new += new
         self.report.chunks_kept += kept
-        self._moves, self._written = [], []
+        self._moves, self._written, self._overwritten = [], [], []
 
     def _note_skipped(self) -> None:
         """Store the files that were skipped without being read; they have no stamp and no hash."""
@@ -211,21 +215,18 @@ class SourceSync:
 
     def _delete_gone(self) -> None:
         self.report.removed = sum(one.why is None for one in self._gone.values())
-        for some in _batches([one.id for one in self._gone.values()]):
-            with self._store.transaction():
-                source_files.delete_files(self._store, some)
+        _delete(self._store, [one.id for one in self._gone.values()])
 
 
-def _batches(ids: list[int]) -> Iterator[list[int]]:
-    for at in range(0, len(ids), BATCH_FILES):
-        yield ids[at : at + BATCH_FILES]
+def _delete(store: Store, files: list[int]) -> None:
+    for at in range(0, len(files), BATCH_FILES):
+        with store.transaction():
+            source_files.delete_files(store, files[at : at + BATCH_FILES])
 
 
 def remove_rows(store: Store, source: FileSource) -> None:
     """Delete a source with all of its chunks, in short transactions."""
-    for some in _batches([one.id for one in source_files.known_files(store, source.id).values()]):
-        with store.transaction():
-            source_files.delete_files(store, some)
+    _delete(store, [one.id for one in source_files.known_files(store, source.id).values()])
     with store.transaction():
         source_files.delete_source(store, source.id)
 

@@ -31,15 +31,43 @@ def ids(store: Store) -> list[int]:
     return [ident for (ident,) in store.rows("SELECT id FROM chunks ORDER BY id")]
 
 
-def test_a_renamed_file_keeps_its_chunks(store: Store, folder: Folder) -> None:
+@pytest.mark.parametrize(
+    ("renames", "report"),
+    [
+        ([("a.md", "deep/b.md")], (1, 0, 0, 0)),
+        ([("a.md", "c.md")], (1, 0, 0, 0)),  # over another file, as programs do that save whole
+        ([("same", "moved")], (3, 0, 0, 0)),
+        ([("a.md", "x"), ("c.md", "a.md"), ("x", "c.md")], (0, 0, 0, 2)),
+    ],
+    ids=["to a new name", "over another file", "a folder of equal files", "two files for each other"],
+)
+def test_a_renamed_file_keeps_its_chunks(store: Store, folder: Folder, renames, report) -> None:
     folder.write("a.md", b"# One\n\nwords\n\n# Two\n\nmore")
+    folder.write("c.md", b"# Three\n\nothers")
+    for name in ("a.md", "b.md", "sub/a.md"):
+        folder.write(f"same/{name}", b"the same")
     sync(store, folder.root)
     before = ids(store)
-    folder.rename("a.md", "deep/b.md")
+    for old, new in renames:
+        (folder.root / new).parent.mkdir(exist_ok=True)
+        (folder.root / old).rename(folder.root / new)
+    done = sync(store, folder.root)
+    assert (done.renamed, done.added, done.removed, done.changed) == report
+    assert done.chunks_new == 0
+    assert set(ids(store)) <= set(before)
+    assert [path for (path,) in store.rows("SELECT path FROM source_files ORDER BY path")] == folder.files()
+
+
+def test_what_moves_from_one_file_to_another_keeps_its_chunk(store: Store, folder: Folder) -> None:
+    folder.write("a.md", b"# One\n\nwords\n\n# Two\n\nmore")
+    folder.write("b.md", b"# Three\n\nothers")
+    sync(store, folder.root)
+    before = ids(store)
+    folder.write("a.md", b"# One\n\nwords")
+    folder.write("b.md", b"# Two\n\nmore\n\n# Three\n\nothers")
     report = sync(store, folder.root)
-    assert (report.renamed, report.added, report.removed, report.chunks_new) == (1, 0, 0, 0)
+    assert (report.changed, report.chunks_new, report.chunks_kept) == (2, 0, 3)
     assert ids(store) == before
-    assert store.rows("SELECT path FROM source_files") == [("deep/b.md",)]
 
 
 def test_an_edit_of_one_paragraph_makes_one_chunk_new(store: Store, folder: Folder) -> None:

@@ -118,35 +118,39 @@ def move_file(store: Store, file: int, path: str, stamp: str) -> None:
 
 
 def write_files(store: Store, source: FileSource, files: Sequence[ReadFile], maker: Maker) -> tuple[int, int]:
-    """Store files with their chunks, replacing the stored versions.
+    """Store files with their chunks, replacing the stored versions. What moves between the files keeps its chunk.
 
     Returns:
         The numbers of new chunks and of chunks that stayed.
     """
-    texts: list[tuple[int, str]] = []
-    gone: list[int] = []
-    kept = 0
+    said: list[tuple[int | None, int, int, FileChunk]] = []
+    left: defaultdict[bytes, list[int]] = defaultdict(list)
     for file in files:
         ident = _put_file(store, source.id, file)
         old = _chunks_by_hash(store, ident)
         for chunk in file.chunks:
-            text = searched_text(chunk.title, chunk.text)
-            sha = text_hash(text)
-            if old[sha]:
-                number = old[sha].pop(0)
-                store.execute(
-                    "UPDATE chunks SET project = ?, ts = ?, agent = ?, device = ? WHERE id = ?",
-                    (source.project, file.changed_at, *maker, number),
-                )
-                kept += 1
-            else:
-                number = _insert_chunk(store, sha, file.changed_at, source.project, maker)
-                texts.append((number, text))
-            _place_chunk(store, number, ident, chunk)
-        gone += [number for numbers in old.values() for number in numbers]
-    delete_chunks(store, gone)
+            same = old[_hash_of(chunk)]
+            said.append((same.pop(0) if same else None, ident, file.changed_at, chunk))
+        for sha, numbers in old.items():
+            left[sha] += numbers
+    texts: list[tuple[int, str]] = []
+    for own, ident, changed_at, chunk in said:
+        others = left[_hash_of(chunk)] if own is None else []
+        number = others.pop(0) if others else own
+        if number is None:
+            number = _insert_chunk(store, _hash_of(chunk), changed_at, source.project, maker)
+            texts.append((number, searched_text(chunk.title, chunk.text)))
+        else:
+            sql = "UPDATE chunks SET project = ?, ts = ?, agent = ?, device = ? WHERE id = ?"
+            store.execute(sql, (source.project, changed_at, *maker, number))
+        _place_chunk(store, number, ident, chunk)
+    delete_chunks(store, [number for numbers in left.values() for number in numbers])
     put_texts(store, texts)
-    return len(texts), kept
+    return len(texts), len(said) - len(texts)
+
+
+def _hash_of(chunk: FileChunk) -> bytes:
+    return text_hash(searched_text(chunk.title, chunk.text))
 
 
 def delete_files(store: Store, files: Iterable[int]) -> int:
