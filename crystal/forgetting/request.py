@@ -98,11 +98,13 @@ class ArchivedMatch(NamedTuple):
 class SearchedArchives(NamedTuple):
     """Findings in some rows for forgotten ids: a row that is the same need not be searched for them again.
 
-    That holds while ``state_of_memory`` is the same: what was forgotten since may have left words that are rare now.
+    That holds while ``state_of_memory`` is the same: what was forgotten since may have left words that are rare now. In
+    other sessions than ``sessions``, a line counts only if it has more than a stretch or a word in common.
     """
 
     state: tuple[int, ...] = ()
     ids: frozenset[str] = frozenset()
+    sessions: frozenset[str] = frozenset()
     rows: frozenset[KeptRow] = frozenset()
     matches: tuple[ArchivedMatch, ...] = ()
 

@@ -229,6 +229,20 @@ def test_an_archive_is_searched_again_only_if_it_has_changed(clean: Ground, monk
     assert b"zanzibar" not in archived(clean)
 
 
+def test_the_list_has_what_shares_a_word_where_a_note_repeats_it_and_nothing_is_read_again(
+    clean: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean.say(SESSION, line(SAID, ident="gone"))
+    others = (line("plain"), note("about zanzibar"), note(f"zanzibar: {SAID}"), note("about okapis"))
+    clean.say("5e551011-c", *(one.replace(SESSION.encode(), b"5e551011-c") for one in others))
+    made = plan(clean.grounds, ForgetRequest(targets=("gone",)))
+    assert [item.because for item in made.items if item.kind == "note"] == ["bookkeeping"] * 2
+    monkeypatch.setattr(archive_lines, "text_of_row", None)
+    carry_out(clean.grounds, made, NOW + 10**6)
+    assert b"zanzibar" not in archived(clean)
+    assert b"about okapis" in archived(clean)
+
+
 def test_a_word_that_was_forgotten_elsewhere_meanwhile_is_searched_for(clean: Ground) -> None:
     clean.say(SESSION, line(SAID, ident="gone"), line("the zanzibar zoo", ident="twin"))
     clean.say("5e551011-c", line("something else", ident="else"), note("about zanzibar"))

@@ -7,14 +7,21 @@ places, in the transaction that deletes the first rows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from crystal.forgetting.match.archive_lines import ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.plan.select import find_duplicates
-from crystal.forgetting.request import ForgetContext, Progress, SearchedArchives, Selection, counted
+from crystal.forgetting.request import (
+    ArchivedMatch,
+    ForgetContext,
+    Progress,
+    SearchedArchives,
+    Selection,
+    counted,
+)
 from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.ingest.said_by_agent import said_by_agent
 from crystal.store import Store
@@ -28,6 +35,7 @@ from crystal.store.forget.forgetting import (
     open_tombstones,
     taint_sessions,
 )
+from crystal.store.forget.forgotten_rows import KeptRow
 from crystal.store.memories.learned import drop_answers, learned_only_from
 from crystal.store.memories.memories import delete_memories
 from crystal.store.search import space
@@ -205,21 +213,31 @@ def _search(
 ) -> dict[int, set[int]]:
     """Return the numbers of the archived lines to delete, by ledger row."""
     touched = gone.sessions.union(*(forgotten_rows.sessions_of(store, gone.lines) for store in stores))
+    kept = forgotten_rows.kept_rows(context.store)
+    if searched is None or gone.scopes:
+        searched = SearchedArchives()
 
     def stays(uuid: str) -> bool:
         return uuid not in gone.lines and any(traces.has_line(store, uuid) for store in stores)
 
-    places: dict[int, set[int]] = {}
-    kept, texts = forgotten_rows.kept_rows(context.store), None
-    if searched is None or gone.scopes or not gone.lines | gone.memories <= searched.ids:
-        searched = SearchedArchives()
-    rows, unchanged = [row for row in kept if row not in searched.rows], searched.rows.intersection(kept)
+    def search(rows: Sequence[KeptRow], known: frozenset[str]) -> Iterator[ArchivedMatch]:
+        lines = frozenset(gone.lines - known)
+        if not rows or not (gone.scopes or lines or gone.memories - known):
+            return
+        texts = None
+        if gone.has_words:
+            texts = text_matcher(stores, gone.lines, gone.memories, context.progress, known)
+        told = counted(rows, "looking through the archives", len(rows), context.progress)
+        finder = ArchiveSearch(lines, texts, touched, None, stays, tuple(gone.scopes))
+        yield from finder.run(told, context.ldm_home)
+
+    # Rows that were searched are searched only for what was found since.
+    anew = [row for row in kept if row not in searched.rows or row.session_id in touched - searched.sessions]
+    rest = [row for row in kept if row not in set(anew)]
+    unchanged = searched.rows.intersection(kept)
     known = [found for found in searched.matches if found.row in unchanged]
-    if rows and gone.has_words:
-        texts = text_matcher(stores, gone.lines, gone.memories, context.progress)
-    told = counted(rows, "looking through the archives", len(rows), context.progress)
-    search = ArchiveSearch(frozenset(gone.lines), texts, touched, None, stays, tuple(gone.scopes))
-    for found in (*known, *search.run(told, context.ldm_home)):
+    places: dict[int, set[int]] = {}
+    for found in itertools.chain(known, search(anew, frozenset()), search(rest, searched.ids)):
         places.setdefault(found.row.id, set()).add(found.number)
         gone.sessions.add(found.row.session_id)
         if found.because == "copy" or (found.because == "session" and any(map(stays, found.turns))):

@@ -72,10 +72,14 @@ def forgotten_text(context: ForgetContext, plan: ForgetPlan) -> ForgottenText:
 
 
 def text_matcher(
-    stores: Sequence[Store], lines: Collection[str], memories: Collection[str], progress: Progress
+    stores: Sequence[Store],
+    lines: Collection[str],
+    memories: Collection[str],
+    progress: Progress,
+    known: frozenset[str] = frozenset(),
 ) -> TextMatcher:
-    """Return what finds repetitions of lines and memories that are about to be forgotten."""
-    texts = forgotten_rows.texts_of(stores, lines, memories)
+    """Return what finds repetitions of lines and memories that are about to be forgotten, but of those ``known``."""
+    texts = forgotten_rows.texts_of(stores, set(lines) - known, set(memories) - known)
     words = {word for text in texts for word in words_of(text)}
     return TextMatcher(texts, rare_words(stores, words, lines, memories, progress))
 

@@ -166,7 +166,7 @@ class TextMatcher:
         texts = list(texts)
         whole = {folded(text).encode("utf-8", "replace") for text in texts if len(text) >= QUOTE}
         self._patterns = PatternSet(texts, words)
-        self._whole = WindowHashes((text, 0) for text in whole if WINDOW <= len(text) <= MAX_LENGTH)
+        self._whole = WindowHashes(((text, 0) for text in whole if len(text) <= MAX_LENGTH), is_fast=True)
 
     def find(self, data: bytes) -> Iterator[int]:
         """Yield the places where some lines share a stretch or a word with a text."""

@@ -1,4 +1,4 @@
-"""Find very many byte strings by their hashes: 28 bytes of memory for each instead of some hundreds."""
+"""Find very many byte strings by their hashes: 32 bytes of memory for each instead of some hundreds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Hashes = npt.NDArray[np.uint64]
 
 WORD = 8
 MORE = 2
-"""Words after the first ones whose hash is compared, too, where a string is long enough."""
+"""Words after the first ones whose hashes are compared, too, where a string is long enough."""
 BATCH = 20_000
 BLOCK = 1 << 18
 """Bytes that are searched at once: they stay in the processor's cache."""
@@ -39,18 +39,18 @@ class WindowHashes:
     def __init__(self, strings: Iterable[tuple[bytes, int]], words: int = 2, *, is_fast: bool = False) -> None:
         self._words, self._steps = words, 1 if is_fast else WORD
         left, size = iter(strings), (words + MORE) * WORD
-        columns = [(_NONE, np.empty(0, np.uint32), *(np.empty(0, np.int32),) * 3, np.empty(0, np.int64))]
+        columns = [(_NONE, np.empty((0, MORE), np.uint32), *(np.empty(0, np.int32),) * 3, np.empty(0, np.int64))]
         while batch := list(islice(left, BATCH)):
             hashed = [(hash(string), len(string)) for string, _ in batch]
             for shift in range(WORD // self._steps):
                 stretches = [string[shift : shift + size] for string, _ in batch]
-                is_long = np.array([len(stretch) == size for stretch in stretches])
-                starts = (one if len(one) == size else one[: words * WORD].ljust(size, b"\0") for one in stretches)
+                lengths = np.array(list(map(len, stretches)))[:, None] // WORD
+                starts = (one if len(one) == size else one.ljust(size, b"\0") for one in stretches)
                 data = np.frombuffer(b"".join(starts), "<u8").reshape(len(batch), -1)
                 columns.append(
                     (
                         _hashed(data[:, :words].T),
-                        np.where(is_long, _checks(data[:, words:].T), np.uint32(0)),
+                        np.where(lengths > words + np.arange(MORE), _checks(data[:, words:]), np.uint32(0)),
                         np.array([number for _, number in batch], np.int32),
                         np.array([length for _, length in hashed], np.int32),
                         np.full(len(batch), shift, np.int32),
@@ -97,14 +97,14 @@ class WindowHashes:
         places = np.repeat(places, counts)
         at = np.arange(len(places)) + np.repeat(starts - np.cumsum(counts) + counts, counts)
         after = np.append(words, np.zeros(MORE, np.uint64))
-        checks = _checks([after[places + self._words + more] for more in range(MORE)])
-        is_known = (self._checks[at] == 0) | (self._checks[at] == checks)
+        checks = _checks(after[places[:, None] + self._words + np.arange(MORE)])
+        is_known = ((self._checks[at] == 0) | (self._checks[at] == checks)).all(axis=1)
         return places[is_known] * WORD + first, at[is_known]
 
 
-def _checks(words: Sequence[npt.NDArray[Any]] | npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
-    """Return the shorter hash of some words: never 0, which stands for a string that has none."""
-    return np.asarray(_hashed(words) >> _FOLD | np.uint64(1), np.uint32)
+def _checks(words: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+    """Return a short hash of each word: never 0, which stands for a string that does not reach so far."""
+    return np.asarray(_hashed([words]) >> _FOLD | np.uint64(1), np.uint32)
 
 
 def _hashed(words: Sequence[npt.NDArray[Any]] | npt.NDArray[Any]) -> Hashes:

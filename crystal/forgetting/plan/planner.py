@@ -112,7 +112,7 @@ class _Planner:
         self.is_scope = not request.targets and request.query is None and request.key is None
         self.lines: dict[str, Because] = {}
         self.memories: dict[str, Because] = {}
-        self.notes: list[ArchivedMatch] = []
+        self.notes: dict[tuple[int, int], ArchivedMatch] = {}
         self.unread = 0
         self.searched: SearchedArchives | None = None
         self.state = state_of_memory(context.store)
@@ -208,28 +208,32 @@ class _Planner:
         texts = None
         if rows and (self.lines or self.memories):
             texts = text_matcher(self.every, self.lines, self.memories, self.context.progress)
-        lines, sessions = frozenset(self.lines), self._touched()
+        ids, sessions = frozenset(self.lines).union(self.memories), self._touched()
         matches = self._search_rows(rows, texts)
-        # What is found beyond that may be repeated elsewhere: archives are then searched once more.
-        if lines == self.lines.keys() and sessions == self._touched():
-            self.searched = SearchedArchives(self.state, lines.union(self.memories), frozenset(rows), matches)
+        while texts is not None and (
+            new := self._touched() - sessions
+        ):  # there, a line goes also for a stretch or a word in common
+            sessions |= new
+            matches += self._search_rows([row for row in rows if row.session_id in new], texts)
+        # What is found beyond these ids may be repeated elsewhere: archives are then searched for that, too.
+        self.searched = SearchedArchives(self.state, ids, frozenset(self._touched()), frozenset(rows), tuple(matches))
 
     def _is_in_archives(self) -> bool:
         """Return whether only archives may have something of what is requested: notes, or copies."""
         return not self.is_scope and bool(self.lines or self.memories or self._only_terms() is not None)
 
-    def _search_rows(self, rows: Sequence[KeptRow], texts: TextMatcher | None) -> tuple[ArchivedMatch, ...]:
+    def _search_rows(self, rows: Sequence[KeptRow], texts: TextMatcher | None) -> list[ArchivedMatch]:
         """Add what some archives have, and return it."""
         terms = self._only_terms()
         if terms is not None and not self.lines and texts is None:  # only the words can make a line go
             rows = rows_with(self.context.store, rows, terms)
         search = ArchiveSearch(frozenset(self.lines), texts, self._touched(), terms, self._stays)
         told = counted(rows, "looking through the archives", len(rows), self.context.progress)
-        matches = tuple(search.run(told, self.context.ldm_home))
+        matches = list(search.run(told, self.context.ldm_home))
         for found in matches:
             self._add(Selection(found.names), found.because)
             if found.because != "copy" and not found.turns:
-                self.notes.append(found)
+                self.notes.setdefault((found.row.id, found.number), found)
         return matches
 
     def _only_terms(self) -> Terms | None:
@@ -250,7 +254,7 @@ class _Planner:
     def _listed(self) -> ForgetPlan:
         items = [*self._line_items(), *self._memory_items()]
         places: dict[int, set[int]] = {}
-        for found in self.notes:
+        for found in self.notes.values():
             session, device = found.row.session_id, found.row.device
             items.append(ForgetItem("note", found.uuid or "", found.because, "note", "", session, None, device))
             if found.uuid is None:
@@ -283,7 +287,7 @@ class _Planner:
 
     def _touched(self) -> set[str]:
         """Return the ids of the sessions from which something goes."""
-        named = {found.row.session_id for found in self.notes} | set(self.sessions)
+        named = {found.row.session_id for found in self.notes.values()} | set(self.sessions)
         return named.union(*(forgotten_rows.sessions_of(store, self.lines) for store in self.every))
 
     def _line_items(self) -> Iterator[ForgetItem]:
