@@ -1,6 +1,7 @@
-"""Find copies that iCloud, Finder and Google Drive name with a number: ``Note 2.md`` or ``Note (1).md``.
+"""Find copies that iCloud, Finder and Google Drive name with a number, and OneDrive with the name of a computer.
 
-A number alone proves nothing: ``Chapter 2.md`` is a chapter. A copy has its original beside it, with nearly equal text.
+``Note 2.md``, ``Note (1).md``, ``Note-LAPTOP-K2.md``. A name alone proves nothing: ``Chapter 2.md`` is a chapter. A
+copy has its original beside it, with nearly equal text.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from pathlib import Path
 
 from crystal.sources.file_content import read_content, text_of
 
-_NUMBERED = re.compile(r"(?P<stem>.+?)(?: [2-9]| \([1-9]\))(?P<suffix>\.\w+)")
+_NUMBERED = re.compile(
+    r"(?P<stem>.+?)(?: [2-9]| \([1-9]\)|-[A-Z][A-Z0-9-]{2,14}|-[\w-]*(?:MacBook|iMac|Mac-)[\w-]*)(?P<suffix>\.\w+)"
+)
 _MIN_SHARED = 0.9
 """Minimum share of the longer text whose words are in the other text too."""
 

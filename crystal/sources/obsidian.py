@@ -16,7 +16,13 @@ from crystal.model.named_tuple import NamedTuple
 MAX_NAME = 120
 MAX_TAGS = 12
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?P<lines>.*?)^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
-_KEY = re.compile(r"^(?P<key>[A-Za-z]+):[ \t]*(?P<value>.*)$")
+_KEY = re.compile(r"^(?P<key>[^\s:#-][^:]*):[ \t]*(?P<value>.*)$")
+_WITHOUT_TAGS = re.compile(
+    r"^[ \t]{0,3}(?P<fence>```|~~~).*?(?:^[ \t]{0,3}(?P=fence)|\Z)|`[^`\n]*`|%%.*?(?:%%|\Z)"
+    r"|\[\[[^][\n]*\]\]|\]\([^()\n]*\)",
+    re.DOTALL | re.MULTILINE,
+)
+"""Code, comments and links, in which ``#`` begins no tag."""
 _TAG = re.compile(r"(?<![^\s(\[])#(?P<tag>[\w/-]*[^\W\d_][\w/-]*)")
 
 
@@ -40,7 +46,7 @@ def name_of(path: str, text: str) -> NoteName:
     found = _FRONT_MATTER.match(text)
     keys = _values(found["lines"]) if found else {}
     title = next(iter(keys.get("title", [])), "") or PurePosixPath(path).stem
-    inline = [match["tag"] for match in _TAG.finditer(text[found.end() if found else 0 :])]
+    inline = _TAG.findall(_WITHOUT_TAGS.sub("", text[found.end() if found else 0 :]))
     tags = [tag.removeprefix("#") for key in ("tags", "tag") for part in keys.get(key, []) for tag in part.split()]
     aliases = [one for key in ("aliases", "alias") for one in keys.get(key, [])]
     return NoteName(
@@ -53,10 +59,11 @@ def _values(lines: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     values: list[str] = []
     for line in lines.splitlines():
-        key = _KEY.match(line)
-        if key is not None:
-            values = found.setdefault(key["key"].lower(), [])
-            values += _parts(key["key"].lower(), key["value"])
+        match = _KEY.match(line)
+        if match is not None:
+            key = match["key"].strip("\"' ").lower()
+            values = found.setdefault(key, [])
+            values += _parts(key, match["value"])
         elif line.lstrip().startswith("- "):
             values += _parts("title", line.lstrip()[2:])
     return found

@@ -16,8 +16,8 @@ from crystal.sources.obsidian import name_of
 from crystal.store.sources.source_files import FileChunk
 from crystal.text.chunking import code_fences, split
 
-FORMAT = 1
-"""Version of the splitting; raise it to have all files read again."""
+FORMAT = 2
+"""Version of the splitting, and of the titles of notes; raise it to have all files read again."""
 MARKDOWN = (".md", ".markdown", ".mdown", ".mdx")
 MAX_TITLE = 200
 _WORD = re.compile(r"\w")

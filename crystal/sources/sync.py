@@ -114,7 +114,7 @@ class SourceSync:
         """Read every file that may have changed, then delete what is gone."""
         todo = [path for path, stamp in self._found.files.items() if not self._is_unchanged(path, stamp)]
         for path in self._found.files.keys() - set(todo):
-            self._count_unchanged(self._known[path])
+            self.report.unchanged += self._is_indexed(self._known[path], path)
         for done, path in enumerate(sorted(todo)):
             progress(done, len(todo))
             if should_stop():
@@ -152,12 +152,12 @@ class SourceSync:
             return
         sha = hmac.digest(self._reader.key, content.data, "sha256")
         if known is not None and known.sha256 == sha:
-            self._count_unchanged(known)
+            self.report.unchanged += self._is_indexed(known, path)
             self._moves.append((known.id, path, content.stamp))
         elif self._by_hash[sha]:
             moved = self._gone.pop(self._by_hash[sha].pop(0))
             self._overwritten += [] if known is None else [known.id]
-            self._count_moved(moved, path)
+            self.report.renamed += self._is_indexed(moved, path)
             self._moves.append((moved.id, path, content.stamp))
             is_split_anew = self._reader.is_vault or PurePath(path).suffix != PurePath(moved.path).suffix
             if is_split_anew and moved.why is None:  # a note's name is in its titles; a suffix decides where to split
@@ -182,17 +182,10 @@ class SourceSync:
         chunks = split.file_chunks(path, clean, is_vault=self._reader.is_vault)
         return ReadFile(path, content.stamp, sha, content.changed_at, chunks)
 
-    def _count_unchanged(self, known: KnownFile) -> None:
-        if known.why is None:
-            self.report.unchanged += 1
-        else:
-            self.report.skipped.append(SkippedFile(known.path, known.why))
-
-    def _count_moved(self, moved: KnownFile, path: str) -> None:
-        if moved.why is None:
-            self.report.renamed += 1
-        else:
-            self.report.skipped.append(SkippedFile(path, moved.why))
+    def _is_indexed(self, known: KnownFile, path: str) -> bool:
+        """Return whether a file whose content is known is indexed; if not, report why."""
+        self.report.skipped += [] if known.why is None else [SkippedFile(path, known.why)]
+        return known.why is None
 
     def _write(self) -> None:
         """Write the recorded changes in one transaction."""

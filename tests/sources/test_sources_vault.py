@@ -26,6 +26,8 @@ NOTE = '---\ntitle: "Plan: B"\ntags: [work, deploy/prod]\naliases:\n  - Beta\n--
         ("---\nnever closed\ntags: [a]\n", "My Note", (), ()),
         ("---\n&a [*a, *a]\ntitle:\n---\n", "My Note", (), ()),
         ("text\n---\ntags: [a]\n---\n", "My Note", (), ()),
+        ('---\ntags:\n- a\nsee-also:\n- b\n"alias": X\n---\n', "My Note", ("X",), ("a",)),
+        ("```c\n#include <a>\n```\n`a #b` %%\n#c %% [x](#d) [[#e]] [[A|#f]] #g\n~~~\n#h", "My Note", (), ("g",)),
     ],
 )
 def test_what_names_a_note(text: str, title: str, aliases: tuple[str, ...], tags: tuple[str, ...]) -> None:
@@ -64,20 +66,22 @@ def test_tags_links_and_titles_are_found(home: Path) -> None:
 def test_a_numbered_copy_is_known_by_what_it_says(tmp_path: Path) -> None:
     folder, lines = Folder(tmp_path.resolve() / "vault"), [f"line {number} of the note" for number in range(9)]
     said, other = ("\n".join([*lines, word]).encode() for word in ("gnu", "yak"))
-    for name in ("a/Note", "a/Note 2", "a/Note (1)", "Part", "Part 1", "Part 2", "Alone 2", "Plan"):
+    names = ("a/Note", "a/Note 2", "a/Note (1)", "a/Note-LAPTOP-K2", "a/Note-Anns-MacBook-Air", "a/Note-long")
+    for name in (*names, "Part", "Part 1", "Part 2", "Part-II", "Alone 2", "Plan"):
         folder.write(f"{name}.md", other if "2" in name else said)
+    folder.write("Part-II.md", b"the second part\n" * 9)
     folder.write("Plan 2.md", b"another plan\n" * 9)
     folder.write("Talk.md", b"What was said in the meeting with Anna")
     folder.write("Talk 2.md", b"What was said in the meeting with Bert")
     folder.write("Empty.md", b"")
     folder.write("Empty 2.md", b"")
     with quick_store(tmp_path / "a.db") as store:
-        wrong = dict.fromkeys(("a/Note 2.md", "a/Note (1).md"), "nearly the same as a/Note.md: a copy?")
+        wrong = dict.fromkeys((f"{name}.md" for name in names[1:5]), "nearly the same as a/Note.md: a copy?")
         assert dict(sync(store, folder.root, is_vault=True).skipped) == wrong
         assert dict(sync(store, folder.root, is_vault=True).skipped) == wrong
         folder.delete("a/Note.md")
         report = sync(store, folder.root, is_vault=True)
-        assert (report.skipped, report.added, report.renamed, report.removed) == ([], 1, 1, 0)
+        assert (report.skipped, report.added, report.renamed, report.removed) == ([], 3, 1, 0)
 
 
 def test_a_renamed_note_gets_its_new_name_and_keeps_what_has_a_title_of_its_own(tmp_path: Path) -> None:
