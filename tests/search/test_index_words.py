@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from crystal.search.index import words as index_words
 from crystal.search.index.name_joints import joint_words
-from crystal.search.index.step import merges
+from crystal.search.index.step import merged_next
 from crystal.search.index.terms import camel_parts, document_words, query_terms
 from crystal.search.index.word_pairs import PairCollector, filters_of, having_in_a_row, merge_pairs
 from crystal.search.index.words import PartWords, WordCollector, merge_words
@@ -28,18 +28,15 @@ from tests.support.index_store import rebuild
 @pytest.mark.slow
 @given(st.lists(st.integers(0, 70_000), max_size=60))
 def test_merging_leaves_few_parts_and_loses_none(sizes):
-    for _ in range(20):
-        groups = merges(sizes, most=65_536)
-        members = [at for group in groups for at in group]
-        assert len(members) == len(set(members))
-        assert all(len(group) > 1 and sum(sizes[at] for at in group) <= 65_536 for group in groups)
-        total = sum(sizes)
-        kept = [size for at, size in enumerate(sizes) if at not in members]
-        sizes = kept + [sum(sizes[at] for at in group) for group in groups]
-        assert sum(sizes) == total
-        if not groups:
+    for _ in range(60):
+        members = merged_next(sizes, most=65_536)
+        if not members:
             break
-    assert not groups
+        merged = [sizes[at] for at in members]
+        assert len(merged) == len(set(members)) > 1
+        assert sum(merged) <= 65_536
+        sizes = [size for at, size in enumerate(sizes) if at not in members] + [sum(merged)]
+    assert not members
     assert sum(0 < size < 512 for size in sizes) <= 1
     assert sum(512 <= size < 4_096 for size in sizes) < 8
 

@@ -61,15 +61,6 @@ def raises_index_damaged(method: Callable[P, R]) -> Callable[P, R]:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """Size, time and checksum that identify a file that was written."""
-
-    bytes: int
-    mtime_ns: int
-    checksum: int
-
-
-@dataclass(frozen=True, slots=True)
 class IndexFileContents:
     """Content of a file: its metadata, and its arrays, which are read-only."""
 
@@ -118,8 +109,12 @@ def prove_room(folder: Path, size: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 
-def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> WrittenFile:
-    """Write arrays to a new file, durably. An unfinished file is deleted, so that a full disk gets its space back."""
+def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[int, int, int]:
+    """Write arrays to a new file, durably. An unfinished file is deleted, so that a full disk gets its space back.
+
+    Returns:
+        Its size, modification time (ns) and checksum, as a ``PartFile`` has them.
+    """
     make_folder(path.parent)
     temporary = path.with_name(path.name + TEMPORARY)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
@@ -133,7 +128,7 @@ def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array])
         remove_file(temporary)
         raise
     found = path.stat()
-    return WrittenFile(found.st_size, found.st_mtime_ns, checksum)
+    return found.st_size, found.st_mtime_ns, checksum
 
 
 def _write_arrays(file: BinaryIO, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> int:
@@ -161,7 +156,7 @@ def _align(file: BinaryIO) -> int:
     return file.tell()
 
 
-def open_file(path: Path, written: WrittenFile | PartFile) -> IndexFileContents:
+def open_file(path: Path, written: PartFile) -> IndexFileContents:
     """Map a file.
 
     Raises:
@@ -181,7 +176,7 @@ def open_file(path: Path, written: WrittenFile | PartFile) -> IndexFileContents:
         raise IndexDamagedError(f"{path.name}: {error}") from error
 
 
-def is_same(path: Path, written: WrittenFile | PartFile) -> None:
+def is_same(path: Path, written: PartFile) -> None:
     """Check that a file has the recorded size and time, without reading it.
 
     Raises:
@@ -207,7 +202,7 @@ def proven(path: Path, written: PartFile) -> PartFile:
     return written._replace(mtime_ns=mtime_ns)
 
 
-def _written_at(path: Path, written: WrittenFile | PartFile) -> int:
+def _written_at(path: Path, written: PartFile) -> int:
     """Return the modification time of a file; raise IndexDamagedError if its size has changed."""
     try:
         found = path.stat()
@@ -223,7 +218,7 @@ def _check_once(path: Path, written: PartFile, _mtime_ns: int) -> None:
     check_file(path, written)
 
 
-def check_file(path: Path, written: WrittenFile | PartFile) -> None:
+def check_file(path: Path, written: PartFile) -> None:
     """Read a whole file and compare it with its checksums; ignore its modification time.
 
     Raises:
@@ -236,7 +231,7 @@ def check_file(path: Path, written: WrittenFile | PartFile) -> None:
                 raise IndexDamagedError(f"{path.name}: {name} is damaged")
 
 
-def _directory(path: Path, written: WrittenFile | PartFile) -> tuple[mmap.mmap, dict[str, Any]]:
+def _directory(path: Path, written: PartFile) -> tuple[mmap.mmap, dict[str, Any]]:
     try:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain, takewhile
 from pathlib import Path
 from typing import TypeVar
 
@@ -144,11 +144,11 @@ class IndexStep:
         if fresh:
             part = IndexPart(build_part(index_source.documents(self._store, fresh), tokenizer(self._store)))
             sources.append(_Source(part, None, np.ones(part.size, np.bool_)))
-        groups = merges([source.size for source in sources])
-        others = set(range(len(sources))).difference(*groups)
+        group = merged_next([source.size for source in sources])
+        others = set(range(len(sources))).difference(group)
         changed = {at for at in others if sources[at].is_changed}
-        for group in [*groups, *([at] for at in sorted(changed))]:
-            self._put_together([sources[at] for at in group], tracked)
+        for some in [group, *([at] for at in sorted(changed))]:
+            self._put_together([sources[at] for at in some], tracked)
         unchanged = [sources[at] for at in sorted(others - changed)]
         return frozenset(chunk for source in unchanged for chunk in self._unwritten(source, log.embedded, tracked))
 
@@ -233,10 +233,8 @@ class IndexStep:
         self, kind: str, of: str | None, generation: int | None, size: int, contents: IndexFileContents
     ) -> str:
         name = f"{kind}-{secrets.token_hex(8)}"
-        found = write_file(path_of(self._folder, name), contents.meta, contents.arrays)
-        self._added.append(
-            PartFile(name, kind, of, generation, size, found.bytes, found.mtime_ns, found.checksum, self._now)
-        )
+        written = write_file(path_of(self._folder, name), contents.meta, contents.arrays)
+        self._added.append(PartFile(name, kind, of, generation, size, *written, self._now))
         return name
 
 
@@ -260,35 +258,19 @@ SMALL = 512
 FAN_OUT = 8
 
 
-def merges(sizes: Sequence[int], *, most: int = MAX_DOCUMENTS) -> list[list[int]]:
-    """Return groups of parts to merge, as indexes in ``sizes``; each becomes one part of at most ``most`` documents."""
-    groups = [[at] for at in range(len(sizes))]
-    totals = list(sizes)
-    while True:
-        found = _next(totals, most)
-        if not found:
-            return [group for group in groups if len(group) > 1]
-        first, *others = found
-        for other in others:
-            groups[first] += groups[other]
-            totals[first] += totals[other]
-            groups[other], totals[other] = [], 0
+def merged_next(sizes: Sequence[int], *, most: int = MAX_DOCUMENTS) -> list[int]:
+    """Return the parts to merge next, as indexes in ``sizes``; empty if no level has enough parts.
 
-
-def _next(totals: Sequence[int], most: int) -> list[int]:
-    """Return the smallest parts of the first level with enough parts, as many as fit into one; empty if none has."""
+    They are the smallest parts of the first level with enough, as many as fit into one part of ``most`` documents.
+    """
     levels: dict[int, list[int]] = {}
-    for at in sorted((at for at, total in enumerate(totals) if total), key=lambda at: (totals[at], at)):
-        levels.setdefault(_level(totals[at]), []).append(at)
+    for at in sorted((at for at, size in enumerate(sizes) if size), key=lambda at: (sizes[at], at)):
+        levels.setdefault(_level(sizes[at]), []).append(at)
     for level, members in sorted(levels.items()):
-        if len(members) < (FAN_OUT if level else 2):
-            continue
-        chosen: list[int] = []
-        for at in members[:FAN_OUT]:
-            if sum(totals[one] for one in chosen) + totals[at] <= most:
-                chosen.append(at)
-        if len(chosen) > 1:
-            return chosen
+        together = accumulate(sizes[at] for at in members[:FAN_OUT])
+        fitting = sum(1 for _ in takewhile(most.__ge__, together))
+        if fitting > 1 and len(members) >= (FAN_OUT if level else 2):
+            return members[:fitting]
     return []
 
 
