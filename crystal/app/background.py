@@ -26,7 +26,7 @@ from crystal.store.health import stats
 from crystal.store.health.stats import newest_turn
 from crystal.store.notes import READERS, count_unindexed, read_note
 from crystal.store.search import vectors
-from crystal.store.search.index_log import has_changed_files, is_worth_while
+from crystal.store.search.index_log import changed_files, is_worth_while
 from crystal.store.search.vectors import Generation
 from crystal.store.sessions import waiting
 
@@ -215,7 +215,7 @@ def embed_soon(machine: Machine) -> None:
 
 def _index(machine: Machine, work: Round) -> None:
     """Update the index: before the vectors, which may take long, and after them; judge files of another time."""
-    if is_worth_while(machine.store) or has_changed_files(machine.store):
+    if is_worth_while(machine.store) or any(changed_files(machine.store)):
         maintenance.index(
             machine.store, machine.now(), work.deadline, lambda done, all_: work.advance("index", done, all_)
         )

@@ -19,7 +19,7 @@ from crystal.config.file_access import owner_in_the_way, way_in
 from crystal.config.harnesses import HARNESSES
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind
 from crystal.errors import CrystalError
-from crystal.search.index import folder_of, why_unusable
+from crystal.search.index import why_unusable
 from crystal.store import Store
 from crystal.store.capture.ledger import all_states
 from crystal.store.health.checks import quick_fault
@@ -77,7 +77,7 @@ def check_memory(*, deep: bool) -> Iterator[Check]:
 def _index(store: Store, name: str) -> Check:
     """Return whether searches use the derived index, or have to do without it."""
     with store.reading():
-        reason, is_empty = why_unusable(store, folder_of(store.path)), not has_more_than(store, 0)
+        reason, is_empty = why_unusable(store), not has_more_than(store, 0)
     if reason is None:
         return Check(name, "ok", "searches use it")
     if is_empty:

@@ -19,7 +19,7 @@ from crystal.cli.progress import bar_shown
 from crystal.cli.render import count_words, say_aside
 from crystal.errors import CrystalError
 from crystal.model.named_tuple import NamedTuple
-from crystal.search.index import folder_of, why_unusable
+from crystal.search.index import why_unusable
 
 SOON_SECONDS = 2.0
 DAY_SECONDS = 24 * 3600.0
@@ -57,7 +57,7 @@ class Deferred(NamedTuple):
 def deferred(machine: Machine) -> Deferred:
     """Return the work that waits."""
     with machine.store.reading():
-        waits = why_unusable(machine.store, folder_of(machine.store.path)) is not None
+        waits = why_unusable(machine.store) is not None
     return Deferred(_count_waiting(machine), count_due(machine), waits)
 
 

@@ -36,19 +36,20 @@ def bring_up_to_date(
         StoreBusyError, StoreFullError, OSError: The index is unchanged, or partly updated; nothing else is changed.
     """
     folder = folder_of(store.path)
-    if not index_log.has_news(store) and not index_log.has_changed_files(store):
+    if not index_log.has_news(store) and not any(index_log.changed_files(store)):
         return False
     from crystal.search.index.refresh import refresh
 
     return refresh(store, folder, now=now, budget_seconds=budget_seconds, progress=progress)
 
 
-def why_unusable(store: Store, folder: Path) -> str | None:
+def why_unusable(store: Store) -> str | None:
     """Return why searches cannot use the index, None if they can. Checks the list and the files' sizes, reads no file.
 
     Call it inside ``store.reading()``.
     """
-    return why_unready(store, index_log.read_state(store)) or _lost_file(store, folder)
+    lost = (why for why, is_lost in index_log.changed_files(store) if is_lost)
+    return why_unready(store, index_log.read_state(store)) or next(lost, None)
 
 
 def why_unready(store: Store, state: index_log.State | None) -> str | None:
@@ -64,21 +65,6 @@ def why_unready(store: Store, state: index_log.State | None) -> str | None:
         return f"it is behind by {entries:,} changes"
     fresh = len(index_log.read_log(store).fresh) if entries > MAX_FRESH else 0
     return f"it is behind by {fresh:,} chunks" if fresh > MAX_FRESH else None
-
-
-def _lost_file(store: Store, folder: Path) -> str | None:
-    """Return a description of a file that is missing or has another size; None if no file is.
-
-    Another modification time is allowed, because copied files have one; ``open_index`` then compares the content.
-    """
-    for name, size, _ in index_log.places(store):
-        try:
-            found = (folder / name).stat()
-        except OSError as error:
-            return f"{name}: {error.strerror}"
-        if found.st_size != size:
-            return f"{name} has {found.st_size} bytes instead of {size}"
-    return None
 
 
 def discard(db: Path) -> None:

@@ -28,6 +28,7 @@ from crystal.search.index.terms import Tokenize, document_words
 from crystal.search.index.word_pairs import Filters, PairCollector, filters_of, merge_pairs
 from crystal.search.index.words import PartWords, WordCollector, merge_words
 from crystal.store import Store
+from crystal.store.connection import Row
 from crystal.store.hidden import Hidden
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Log, PartFile, State
@@ -216,7 +217,7 @@ class Tail:
         return self.vectors[generation]
 
 
-_kept: dict[tuple[Path, Hidden | None], tuple[State, tuple[int, int, int, bytes | None], Tail]] = {}
+_kept: dict[tuple[Path, Hidden | None], tuple[State, Row, Tail]] = {}
 
 
 def read_tail(store: Store, state: State) -> Tail:

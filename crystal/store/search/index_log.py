@@ -6,12 +6,12 @@ chunk that is not in the log. Chunks in the log must be read from the store.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from crystal.model.named_tuple import NamedTuple
-from crystal.store.connection import Store, columns_of
+from crystal.store.connection import Row, Store, columns_of
 
 FORMAT = 13
 """Version of the file format. Raise it when the format or the tokenizer changes: all files are then rebuilt."""
@@ -108,8 +108,8 @@ def is_worth_while(store: Store) -> bool:
     state = read_state(store)
     if state is None or (state.format, state.to_read) != (FORMAT, None) or state.generations != generations(store):
         return True
-    row = store.row("SELECT count(*) >= ? OR coalesce(sum(what = 'gone'), 0) > 0 FROM index_log", (WORTH_WHILE,))
-    return row is not None and bool(row[0])
+    sql = "SELECT count(*) >= ? OR coalesce(sum(what = 'gone'), 0) > 0 FROM index_log"
+    return bool(store.value(sql, (WORTH_WHILE,)))
 
 
 def read_state(store: Store) -> State | None:
@@ -134,37 +134,32 @@ def parts(store: Store) -> list[PartFile]:
     return store.select(PartFile, "index_parts ORDER BY documents DESC, name")
 
 
-def places(store: Store) -> list[tuple[str, int, int]]:
-    """Return the recorded name, size and time of each file in use."""
-    rows = store.rows("SELECT name, bytes, mtime_ns FROM index_parts")
-    return [(name + SUFFIX, size, mtime_ns) for name, size, mtime_ns in rows]
+def changed_files(store: Store) -> Iterator[tuple[str, bool]]:
+    """Yield how each file differs from the list, by its size and time, and True if its content does. Reads none.
 
-
-def has_changed_files(store: Store) -> bool:
-    """Return True if a file is missing, or its size or time differs from the list. Reads none of them."""
+    Another modification time alone is allowed, because copied files have one: the content is then compared.
+    """
     folder = folder_of(store.path)
-    for name, size, mtime_ns in places(store):
+    for name, size, mtime_ns in store.rows("SELECT name, bytes, mtime_ns FROM index_parts"):
         try:
-            found = (folder / name).stat()
-        except OSError:
-            return True
+            found = (folder / f"{name}{SUFFIX}").stat()
+        except OSError as error:
+            yield f"{name}{SUFFIX}: {error.strerror}", True
+            continue
         if (found.st_size, found.st_mtime_ns) != (size, mtime_ns):
-            return True
-    return False
+            yield f"{name}{SUFFIX} has {found.st_size} bytes instead of {size}", found.st_size != size
 
 
-def count_log(store: Store) -> tuple[int, int, int, bytes | None]:
+def count_log(store: Store) -> Row:
     """Return the number of log entries, the newest entry's number, the sum of their chunks and the newest chunk's hash.
 
     The result differs for any other log, also for one of a restored store that was then changed differently.
     """
-    row = store.row(
+    return store.rows(
         "SELECT count(*), coalesce(max(seq), 0), coalesce(sum(chunk), 0),"
         " (SELECT text_sha256 FROM chunks WHERE id = (SELECT chunk FROM index_log ORDER BY seq DESC LIMIT 1))"
         " FROM index_log"
-    )
-    assert row is not None
-    return int(row[0]), int(row[1]), int(row[2]), row[3]
+    )[0]
 
 
 def read_log(store: Store) -> Log:
