@@ -93,8 +93,8 @@ def ledger_by_transcript(store: Store, limit: int) -> list[TranscriptLedger]:
 
 def time_span(store: Store) -> tuple[int | None, int | None]:
     """Return the times of the earliest and the latest turn, ms."""
-    row = store.row("SELECT min(started_at), max(last_at) FROM sessions")
-    return (None, None) if row is None else (row[0], row[1])
+    [(first, last)] = store.rows("SELECT min(started_at), max(last_at) FROM sessions")
+    return first, last
 
 
 def last_capture(store: Store) -> int | None:

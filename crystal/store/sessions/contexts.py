@@ -84,8 +84,7 @@ def blocked_sessions(store: Store, sessions: Sequence[str]) -> set[str]:
 
 def state_of_memory(store: Store) -> tuple[int, ...]:
     """Return values that change when a memory is added or changed, or anything is forgotten, to detect changes."""
-    row = store.row(
+    return store.rows(
         "SELECT (SELECT count(*) FROM memories), (SELECT coalesce(max(updated_at), 0) FROM memories),"
         " (SELECT coalesce(max(id), 0) FROM tombstones), (SELECT count(*) FROM tombstones WHERE done_at IS NULL)"
-    )
-    return tuple(row or ())
+    )[0]

@@ -70,14 +70,14 @@ def sessions_summarized_as(store: Store, modes: Sequence[SummaryMode], *, limit:
 
 def count_turns(store: Store, session: int) -> SessionCounts:
     """Count a session's messages, tool calls and subagents. A message of several blocks counts once."""
-    row = store.row(
+    return store.all(
+        SessionCounts,
         "SELECT count(DISTINCT CASE WHEN role = 'user' AND subagent IS NULL THEN uuid END),"
         " count(DISTINCT CASE WHEN role = 'assistant' AND subagent IS NULL THEN coalesce(message_id, uuid) END),"
         " coalesce(sum(role = 'tool_call'), 0), count(DISTINCT subagent)"
         f" FROM {ALL_TURNS}",
         (session,),
-    )
-    return SessionCounts() if row is None else SessionCounts(*row)
+    )[0]
 
 
 def read_calls(store: Store, session: int) -> list[SummaryTurn]:

@@ -18,13 +18,13 @@ class SourceCounts(NamedTuple):
 def counts_of(store: Store, source: int, generation: int) -> SourceCounts:
     """Return the counts of a source; ``generation`` is the serving generation, or 0."""
     waiting = "count(c.id) FILTER (WHERE c.vector_generation >= 0 AND c.vector_generation < ?)"
-    row = store.row(
+    return store.all(
+        SourceCounts,
         f"SELECT count(DISTINCT f.id) FILTER (WHERE f.why IS NULL), count(DISTINCT f.id) FILTER (WHERE f.why IS NOT"
         f" NULL), count(c.id), {waiting} FROM source_files f LEFT JOIN sources x ON x.file = f.id"
         " LEFT JOIN chunks c ON c.id = x.chunk WHERE f.collection = ?",
         (max(generation, 1), source),
-    )
-    return SourceCounts(*(row or (0, 0, 0, 0)))
+    )[0]
 
 
 def damaged_files(store: Store, wrong_chunks: set[int]) -> list[int]:

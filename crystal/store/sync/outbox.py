@@ -199,8 +199,8 @@ class Backlog:
 
 def backlog(store: Store) -> Backlog:
     """Count the waiting blobs."""
-    row = store.row(
+    return store.all(
+        Backlog,
         "SELECT count(*), coalesce(sum(length(sealed)), 0), coalesce(sum(sent_at IS NULL), 0), min(created_at)"
-        " FROM outbox WHERE receipted_at IS NULL"
-    )
-    return Backlog(*row) if row else Backlog(0, 0, 0, None)
+        " FROM outbox WHERE receipted_at IS NULL",
+    )[0]

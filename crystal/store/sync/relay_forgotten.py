@@ -138,5 +138,5 @@ def open_again(store: Store, after: int) -> None:
 
 def count_unconfirmed(store: Store) -> tuple[int, int | None]:
     """Return how many deletions home has not confirmed, and the time of the oldest."""
-    row = store.row(f"SELECT {_COUNT}, min(made_at) FROM tombstones WHERE heard_at IS NULL")
-    return (0, None) if row is None else (int(row[0]), row[1])
+    [(count, since)] = store.rows(f"SELECT {_COUNT}, min(made_at) FROM tombstones WHERE heard_at IS NULL")
+    return count, since
