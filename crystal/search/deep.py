@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Collection, Sequence
+from concurrent import futures
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -191,25 +192,19 @@ def within(seconds: float, work: Callable[[], T]) -> T:
         ModelUnavailableError: It has not finished in time.
         CrystalError: Any error that the work raises.
     """
-    done: list[T] = []
-    failed: list[CrystalError] = []
+    answer = futures.Future[T]()
 
     def run() -> None:
         try:
-            done.append(work())
+            answer.set_result(work())
         except CrystalError as error:
-            failed.append(error)
+            answer.set_exception(error)
 
-    thread = threading.Thread(target=run, name="deep search", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if done:
-        return done[0]
-    if failed:
-        raise failed[0]
-    if thread.is_alive():
-        raise ModelUnavailableError(f"no answer within {seconds:g} s", may_be_billed=True)
-    raise ModelUnavailableError("crystal did not ask the model because of an internal error")
+    threading.Thread(target=run, name="deep search", daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except futures.TimeoutError as error:
+        raise ModelUnavailableError(f"no answer within {seconds:g} s", may_be_billed=True) from error
 
 
 EXPANSION_SECONDS = 8.0
