@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -230,8 +230,10 @@ def write_derived(path: Path, data: bytes) -> None:
     replace_file(path, data, lambda *_: None)
 
 
-def replace_file(target: Path, data: bytes, finish: Callable[[Path, int], None]) -> None:
-    """Replace a file as a whole. ``finish`` is called with the path and handle of the new file before it is renamed.
+def replace_file(target: Path, data: bytes | Iterable[bytes], finish: Callable[[Path, int], None]) -> None:
+    """Replace a file as a whole, by bytes or pieces of them.
+
+    ``finish`` is called with the path and handle of the new file before it is renamed.
 
     Raises:
         OSError: The system refuses. The old file is untouched.
@@ -241,7 +243,7 @@ def replace_file(target: Path, data: bytes, finish: Callable[[Path, int], None])
     temporary, handle = make_temporary(target)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             finish(temporary, handle)
             if sys.platform != "win32":

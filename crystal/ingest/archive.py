@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
 from pathlib import Path
 
-from crystal.config.paths import refused, sync_folder, system_errors
+from crystal.config.paths import refused, replace_file, sync_folder, system_errors
 from crystal.errors import DamagedError, StoreFullError
 from crystal.model.named_tuple import NamedTuple
 from crystal.text.lazy_pattern import lazy_pattern
@@ -103,17 +103,7 @@ def _replace_link(path: Path) -> None:
     if not path.is_file():
         path.unlink()
         return
-    _replace(path, [path.read_bytes()])
-
-
-def _replace(path: Path, frames: Iterable[bytes]) -> list[Frame]:
-    """Replace an archive, or a link in its place, by a new file that is durable before it takes the place."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.unlink(missing_ok=True)
-    placed = write_anew(temporary, frames)
-    temporary.replace(path)
-    sync_folder(path.parent)
-    return placed
+    write_anew(path, [path.read_bytes()])
 
 
 def make_durable(written: Written) -> None:
@@ -200,30 +190,21 @@ def next_name(name: str) -> str:
 
 
 def write_anew(path: Path, frames: Iterable[bytes]) -> list[Frame]:
-    """Write an archive of these frames durably, replacing any file at ``path``.
+    """Write an archive of these frames, which is durable before it replaces any file, or a link, at ``path``.
 
     Raises:
-        StoreFullError, UnavailableError, UsageError: It cannot be written; no file is left at ``path``.
+        StoreFullError, UnavailableError, UsageError: It cannot be written; what is at ``path`` stays.
     """
     placed: list[Frame] = []
+
+    def noted() -> Iterator[bytes]:
+        for frame in frames:
+            placed.append(Frame(sum(placed[-1]) if placed else 0, len(frame)))
+            yield frame
+
     with _translated(path):
-        if path.is_symlink():
-            path.unlink()
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
-        try:
-            at = 0
-            with os.fdopen(handle, "wb") as file:
-                for frame in frames:
-                    file.write(frame)
-                    placed.append(Frame(at, len(frame)))
-                    at += len(frame)
-                file.flush()
-                os.fsync(file.fileno())
-            sync_folder(path.parent)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                path.unlink()
-            raise
+        replace_file(path, noted(), lambda _, handle: os.fsync(handle))
+        sync_folder(path.parent)
     return placed
 
 
@@ -263,7 +244,7 @@ def _divide_end(path: Path, recorded_end: int, stretches: Sequence[bytes], rest:
     """Replace the frames after the recorded ones, which have the same text, by the given stretches and the rest."""
     with path.open("rb") as file:
         recorded = file.read(recorded_end)
-    _, *frames, _ = _replace(path, [recorded, *map(compressed, stretches), compressed(rest)])
+    _, *frames, _ = write_anew(path, [recorded, *map(compressed, stretches), compressed(rest)])
     return frames
 
 
