@@ -48,8 +48,6 @@ class Note(NamedTuple):
     session_id: str | None = None
     transcript_path: str | None = None
     agent_transcript_path: str | None = None
-    agent_id: str | None = None
-    source: str | None = None
     size: int | None = None
     private: bool = False
     awaited: tuple[int, int] | None = None
@@ -193,16 +191,7 @@ def _read(file: Path) -> Note | None:
         at=at if isinstance(at, int) else 0,
         **{
             name: _text(fields.get(name))
-            for name in (
-                "event",
-                "session_id",
-                "transcript_path",
-                "agent_transcript_path",
-                "agent_id",
-                "source",
-                "cwd",
-                "harness",
-            )
+            for name in ("event", "session_id", "transcript_path", "agent_transcript_path", "cwd", "harness")
         },
         size=fields["size"] if _is_size(fields.get("size")) else None,
         private=fields.get("private") is True,

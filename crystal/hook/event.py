@@ -147,7 +147,7 @@ def make_note(payload: dict[str, object], env: dict[str, str], now: int, asked: 
 
     Only the note of a prompt that asks to remember something also has ``asked``, the words to remember.
     """
-    transcript, agent_transcript = _path(payload.get("transcript_path")), _path(payload.get("agent_transcript_path"))
+    transcript = _path(payload.get("transcript_path"))
     return {
         **({"remember": asked} if asked else {}),
         **({"harness": _word(payload["crystal_harness"])} if "crystal_harness" in payload else {}),
@@ -156,13 +156,9 @@ def make_note(payload: dict[str, object], env: dict[str, str], now: int, asked: 
         "event": _word(payload.get("hook_event_name")),
         "session_id": _word(payload.get("session_id")),
         "transcript_path": transcript,
-        "agent_transcript_path": agent_transcript,
-        "agent_id": _word(payload.get("agent_id")),
+        "agent_transcript_path": _path(payload.get("agent_transcript_path")),
         "cwd": _path(payload.get("cwd")),
-        "source": _word(payload.get("source")),
-        "reason": _word(payload.get("reason")),
         "size": _size_soon(transcript, env),
-        "agent_size": _size_soon(agent_transcript, env),
         "private": truthy(env.get("CRYSTAL_PRIVATE")),
         "awaited": _awaited(payload.get("last_assistant_message")),
     }

@@ -37,12 +37,8 @@ def test_the_note_holds_the_allowed_fields_and_nothing_else(machine: Machine) ->
         "session_id": STOP["session_id"],
         "transcript_path": str(transcript),
         "agent_transcript_path": None,
-        "agent_id": None,
         "cwd": "/home/user/work",
-        "source": None,
-        "reason": None,
         "size": 77,
-        "agent_size": None,
         "private": False,
         "awaited": {"crc": zlib.crc32(SECRET.encode()), "length": len(SECRET)},
     }
@@ -50,12 +46,11 @@ def test_the_note_holds_the_allowed_fields_and_nothing_else(machine: Machine) ->
 
 def test_a_subagent_and_an_end_are_told_too(machine: Machine) -> None:
     agent = machine.claude / "projects" / "p" / "agent-a1.jsonl"
-    agent.write_bytes(b"12345")
     machine.run({**STOP, "hook_event_name": "SubagentStop", "agent_id": "a1", "agent_transcript_path": str(agent)})
     machine.run({**STOP, "hook_event_name": "SessionEnd", "reason": "prompt_input_exit"})
     subagent, end = machine.notes()
-    assert (subagent["agent_id"], subagent["agent_transcript_path"], subagent["agent_size"]) == ("a1", str(agent), 5)
-    assert (end["event"], end["reason"]) == ("SessionEnd", "prompt_input_exit")
+    assert (subagent["event"], subagent["agent_transcript_path"]) == ("SubagentStop", str(agent))
+    assert end["event"] == "SessionEnd"
 
 
 @pytest.mark.parametrize(

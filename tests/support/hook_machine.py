@@ -21,12 +21,7 @@ STOP = {
     "last_assistant_message": SECRET,
     "background_tasks": [],
 }
-NOTE_KEYS = set(
-    (
-        "v at event session_id transcript_path agent_transcript_path agent_id cwd source reason size agent_size"
-        " private awaited"
-    ).split()
-)
+NOTE_KEYS = set("v at event session_id transcript_path agent_transcript_path cwd size private awaited".split())
 
 FAKE_WORKER = """
 import json, os, sys
