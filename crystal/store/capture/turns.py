@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from crystal.config.harnesses import EXPORTS
 from crystal.model.capture import Chunk, Origin, Project, Segment, Turn
@@ -58,11 +57,12 @@ def add_turns(
         return AddedTurns(0, 0, 0)
     session = _session(store, origin)
     folders = {cwd: project_row(store, project) for cwd, project in projects.items()}
-    stored = _stored(store, {turn.uuid for turn, _, _ in said})
+    stored = set(tools_of(store, {turn.uuid for turn, _, _ in said}))
     next_turn, next_chunk = _next_id(store, "turns"), _next_id(store, "chunks")
     turns = with_tools(store, [turn for turn, _, _ in said])
     turn_rows: list[tuple[object, ...]] = []
     chunk_rows: list[tuple[object, ...]] = []
+    texts: list[tuple[int, str]] = []
     copies: list[Turn] = []
     for turn, (_, segment, chunks) in zip(turns, said, strict=True):
         if (turn.uuid, turn.part) in stored:
@@ -75,8 +75,11 @@ def add_turns(
         place = (session, folder, origin.agent, origin.device, turn.branch, origin.subagent, turn.timestamp)
         for chunk in chunks:
             number, sha = next_chunk + len(chunk_rows), text_hash(chunk.text)
-            chunk_rows.append((number, ident, chunk.start, chunk.text, sha, CONVERSATION, turn.role, *place))
-    _insert(store, turn_rows, chunk_rows)
+            chunk_rows.append((number, ident, chunk.start, b"", sha, CONVERSATION, turn.role, *place))
+            texts.append((number, chunk.text))
+    store.insert_many("turns", _TURN, turn_rows)
+    store.insert_many("chunks", _CHUNK, chunk_rows)
+    put_texts(store, texts)
     _note_copies(store, copies, session)
     newest = next_turn + len(turn_rows) - 1 if turn_rows else 0
     _touch_session(store, session, turns, folders, newest, title)
@@ -86,11 +89,6 @@ def add_turns(
 def _next_id(store: Store, table: str) -> int:
     """Return the id after the largest ever used. It stays free because the caller holds the write lock."""
     return 1 + int(store.value("SELECT max(seq) FROM sqlite_sequence WHERE name = ?", (table,)) or 0)
-
-
-def _stored(store: Store, uuids: set[str]) -> set[tuple[str, int]]:
-    """Return (line, part) of the stored turns of these lines."""
-    return set(tools_of(store, uuids))
 
 
 def _session(store: Store, origin: Origin) -> int:
@@ -107,7 +105,7 @@ def turns_with_parts(store: Store, named: Iterable[tuple[str, int]]) -> list[int
 
 def stored_uuids(store: Store, uuids: set[str]) -> set[str]:
     """Return those of these lines that have stored turns."""
-    return {uuid for uuid, _ in _stored(store, uuids)}
+    return {uuid for uuid, _ in tools_of(store, uuids)}
 
 
 def is_of_another_session(store: Store, uuid: str, session_id: str) -> bool:
@@ -203,12 +201,6 @@ def _turn_row(
         turn.model,
         turn.full_length or len(turn.text),
     )
-
-
-def _insert(store: Store, turn_rows: Sequence[tuple[object, ...]], chunk_rows: Sequence[tuple[Any, ...]]) -> None:
-    store.insert_many("turns", _TURN, turn_rows)
-    store.insert_many("chunks", _CHUNK, [(*row[:3], b"", *row[4:]) for row in chunk_rows])
-    put_texts(store, [(row[0], row[3]) for row in chunk_rows])
 
 
 def _note_copies(store: Store, copies: Sequence[Turn], session: int) -> None:

@@ -240,15 +240,8 @@ def touched(store: Store, name: str, mtime_ns: int) -> None:
 
 
 def _trim(store: Store, what: Change) -> None:
-    if what.done is None and not what.waiting:
-        store.execute("DELETE FROM index_log WHERE seq <= ?", (what.upto,))
-        return
-    rows = store.rows("SELECT seq, chunk, what FROM index_log WHERE seq <= ?", (what.upto,))
-    store.execute_many(
-        "DELETE FROM index_log WHERE seq = ?",
-        [
-            (seq,)
-            for seq, chunk, kind in rows
-            if (what.done is None or chunk in what.done) and not (kind == "vector" and chunk in what.waiting)
-        ],
+    store.execute(
+        "DELETE FROM index_log WHERE seq <= ?1 AND (?2 IS NULL OR chunk IN (SELECT value FROM json_each(?2)))"
+        " AND NOT (what = 'vector' AND chunk IN (SELECT value FROM json_each(?3)))",
+        (what.upto, what.done, what.waiting),
     )

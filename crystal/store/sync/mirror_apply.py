@@ -131,9 +131,7 @@ def _update(store: Store, columns: Sequence[str], rows: Sequence[Row]) -> None:
 
 
 def _texts(store: Store, ids: Sequence[int]) -> dict[int, str]:
-    newest = store.value("SELECT max(id) FROM chunks") or 0
-    known = (store.row("SELECT id, text FROM chunks WHERE id = ?", (ident,)) for ident in ids if ident <= newest)
-    return {row[0]: row[1] for row in known if row is not None}
+    return dict(store.rows(f"SELECT id, text FROM chunks WHERE id IN {GIVEN}", (ids,)))
 
 
 def _put_vectors(store: Store, kind: str, content: ObjectRows) -> None:
