@@ -12,7 +12,6 @@ import errno
 import hashlib
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -20,12 +19,8 @@ from pathlib import Path
 from crystal.config.paths import refused, replace_file, sync_folder, system_errors
 from crystal.errors import DamagedError, StoreFullError
 from crystal.model.named_tuple import NamedTuple
+from crystal.model.zstd import zstd
 from crystal.text.lazy_pattern import lazy_pattern
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 LEVEL = 9
 MAX_FRAME_BYTES = 4 << 30

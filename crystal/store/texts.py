@@ -11,7 +11,6 @@ it must not contain a user's words, which may have to be forgotten.
 from __future__ import annotations
 
 import struct
-import sys
 import weakref
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -158,10 +157,8 @@ def _unpacked(body: bytes) -> Block:
 
 @cache
 def _zstd() -> ModuleType:
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
+    from crystal.model.zstd import zstd
+
     return zstd
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from crystal.model.capture import ID_END
+from crystal.model.zstd import zstd
 from crystal.transcript.line import MAX_MILLISECONDS, Fields, identifier, parse_line, parse_time
 from crystal.transcript.snapshot import Snapshot, SourceError
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 _MAX_SECONDS = 100_000_000_000
 """A larger number is milliseconds: it would be after the year 5000."""

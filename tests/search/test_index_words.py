@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.search.index import words as index_words
-from crystal.search.index.name_joints import joint_words
 from crystal.search.index.step import merged_next
-from crystal.search.index.terms import camel_parts, document_words, query_terms
+from crystal.search.index.terms import camel_parts, document_words, joint_words, query_terms
 from crystal.search.index.word_pairs import PairCollector, filters_of, having_in_a_row, merge_pairs
 from crystal.search.index.words import PartWords, WordCollector, merge_words
 from crystal.store import Store

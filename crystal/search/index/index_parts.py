@@ -21,10 +21,9 @@ from crystal.model.quick_dataclass import dataclass
 from crystal.search.index.array_types import Array
 from crystal.search.index.attributes import NAMES, ROLES, Documents, documents_of, merge_documents
 from crystal.search.index.index_files import IndexDamagedError, IndexFileContents, open_file, path_of, resident_bytes
-from crystal.search.index.name_joints import joint_words
 from crystal.search.index.part_vectors import PartVectors, build_arrays
 from crystal.search.index.stored_vectors import StoredVectors
-from crystal.search.index.terms import Tokenize, document_words
+from crystal.search.index.terms import Tokenize, document_words, joint_words
 from crystal.search.index.word_pairs import Filters, PairCollector, filters_of, merge_pairs
 from crystal.search.index.words import PartWords, WordCollector, merge_words
 from crystal.store import Store

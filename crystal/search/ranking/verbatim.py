@@ -15,9 +15,8 @@ import numpy as np
 from crystal.model.quick_dataclass import dataclass
 from crystal.search.index.array_types import Mask, Ordinals
 from crystal.search.index.attributes import distinct
-from crystal.search.index.name_joints import joint_words
 from crystal.search.index.open_index import Index
-from crystal.search.index.terms import Tokenize, beginning_of, camel_parts, normalised, query_terms
+from crystal.search.index.terms import Tokenize, beginning_of, camel_parts, joint_words, normalised, query_terms
 from crystal.store import Store
 from crystal.store.search.candidates import text_hashes, texts_of
 from crystal.store.search.tokenizer import tokenizer

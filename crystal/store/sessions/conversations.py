@@ -5,7 +5,6 @@ A session's turns are its own and those that its transcript repeats from another
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, TypeAlias
 
@@ -110,22 +109,14 @@ def list_sessions(
         before: Only sessions that began before this time.
         limit: Maximum number of sessions.
     """
-    conditions, values = [_HAS_TURNS], list[int | str]()
-    if projects is not None:
-        conditions.append(f"s.project IN ({', '.join(str(int(ident)) for ident in projects)})")
-    if agents is not None:
-        conditions.append(f"s.{agents[0]} IN {GIVEN}")
-        values.append(json.dumps(agents[1]))
-    if since is not None:
-        conditions.append("s.last_at >= ?")
-        values.append(since)
-    if before is not None:
-        conditions.append("coalesce(s.started_at, s.last_at) < ?")
-        values.append(before)
+    column, names = agents or ("agent", None)
     return store.all(
         Session,
-        f"{SESSION} WHERE {' AND '.join(conditions)} ORDER BY s.last_at IS NULL, s.last_at DESC, s.id DESC LIMIT ?",
-        (*values, limit),
+        f"{SESSION} WHERE (?1 IS NULL OR s.project IN (SELECT value FROM json_each(?1)))"
+        f" AND (?2 IS NULL OR s.{column} IN (SELECT value FROM json_each(?2))) AND (?3 IS NULL OR s.last_at >= ?3)"
+        f" AND (?4 IS NULL OR coalesce(s.started_at, s.last_at) < ?4) AND {_HAS_TURNS}"
+        " ORDER BY s.last_at IS NULL, s.last_at DESC, s.id DESC LIMIT ?5",
+        (projects, names, since, before, limit),
     )
 
 
@@ -342,14 +333,12 @@ def latest_messages(
     """
     with store.reading():
         rows: list[Row] = []
-        sql, values = _MESSAGES, list[int | str | None]((before, without))
-        if agents is not None:
-            sql += f" AND +s.{agents[0]} IN {GIVEN}"
-            values.append(json.dumps(agents[1]))
+        column, names = agents or ("agent", None)
+        sql = f"{_MESSAGES} AND (?3 IS NULL OR +s.{column} IN (SELECT value FROM json_each(?3)))"
         if projects is None:
-            rows = store.rows(sql + _LATEST, (*values, limit))
+            rows = store.rows(sql + _LATEST, (before, without, names, limit))
         for project in projects or ():
-            rows += store.rows(f"{sql} AND c.project = ?{_LATEST}", (*values, project, limit))
+            rows += store.rows(f"{sql} AND c.project = ?{_LATEST}", (before, without, names, project, limit))
         rows.sort(key=lambda row: (row[5], row[2]), reverse=True)
         texts = turn_texts(store, [int(row[0]) for row in rows[:limit]])
     return [

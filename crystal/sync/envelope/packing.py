@@ -6,15 +6,10 @@ Source: docs/spec/envelope.md, sections 6 and 7.
 from __future__ import annotations
 
 import struct
-import sys
 from enum import IntEnum
 
+from crystal.model.zstd import zstd
 from crystal.sync.envelope.refusals import MalformedError, UnknownVersionError
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 MAX_RAW = 67_108_864
 """Maximum bytes that one blob may decompress to."""
