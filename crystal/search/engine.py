@@ -213,18 +213,17 @@ class _Question:
     def _best(self, places: Sequence[SearchedStore]) -> _Found:
         """Return the best answers by words and meaning."""
         from crystal.search.ranking.order import RankingRequest, rank
-        from crystal.search.ranking.scoring import Preferences
 
         request, how = self.request, self.request.how
         spans = tuple((span.start, span.end) for span in self.times)
-        preferences = Preferences(request.now, spans, how.recency, how.fusion)
         reorder = None if how.deep is None else partial(_reorder, how.deep, places)
         model = None if how.late is None else how.late()
 
         def ranked(fields: Sequence[Field], asked: Query) -> tuple[Sequence[RankedAnswer], Notes]:
-            enough, wordings = min(request.limit, request.enough), (*self.wordings, *self.dates)
-            wanted = RankingRequest(request.query, asked, request.limit, enough, preferences, wordings, reorder)
-            return rank(places, fields, replace(wanted, verbatim=request.verbatim and asked.is_literal), model)
+            enough, is_verbatim = min(request.limit, request.enough), request.verbatim and asked.is_literal
+            one = replace(request, enough=enough, verbatim=is_verbatim)
+            wanted = RankingRequest(one, asked, spans, (*self.wordings, *self.dates), reorder)
+            return rank(places, fields, wanted, model)
 
         (answers, said), asked, relaxed, why_not = self._with_indexes(places, ranked)
         is_meant = any(place.vector.data for place in places)

@@ -17,7 +17,6 @@ from crystal.search.index.terms import query_terms
 from crystal.search.ranking.late import LATE_CHARACTERS, late_scores, looked_at, weights_of
 from crystal.search.ranking.pool import Field, Pool, WeightedTerm, frequency, pool_of, rarity, sought_words
 from crystal.search.ranking.scoring import (
-    Preferences,
     base_scores,
     best_first,
     one_a_turn,
@@ -27,6 +26,7 @@ from crystal.search.ranking.scoring import (
 from crystal.search.ranking.shown_list import collapsed, mixed
 from crystal.search.ranking.speakers import PERSON_BONUS, note_speakers, with_speakers
 from crystal.search.ranking.verbatim import MAX_READ, exact_chunks, naming_chunks, with_phrases
+from crystal.search.request import SearchRequest
 from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks, text_lengths
 from crystal.store import Store
 from crystal.store.search.tokenizer import tokenizer
@@ -52,24 +52,18 @@ class RankingRequest:
     """A question to rank for.
 
     Attributes:
-        text: The question.
+        request: The question as it was asked; ``verbatim`` only if it is an identifier.
         asked: The parsed question.
-        limit: Maximum number of answers.
-        enough: Number of answers at which the search for more ends.
-        preferences: The preferences of the question and the user.
+        spans: The times that it names: start and end, ms.
         wordings: Other wordings of the question.
         reorder: Given the question and the answers, returns the indexes of some answers in a new order, or None.
-        verbatim: True if the question is an identifier and only texts with it are wanted.
     """
 
-    text: str
+    request: SearchRequest
     asked: Query
-    limit: int
-    enough: int
-    preferences: Preferences
-    wordings: tuple[str, ...] = ()
-    reorder: Callable[[str, Sequence[RankedAnswer]], Sequence[int] | None] | None = None
-    verbatim: bool = False
+    spans: Sequence[tuple[int, int]]
+    wordings: tuple[str, ...]
+    reorder: Callable[[str, Sequence[RankedAnswer]], Sequence[int] | None] | None
 
 
 def fields_of(
@@ -122,7 +116,7 @@ def rank(
     Raises:
         IndexDamagedError: A file of the index is damaged; rank without the files.
     """
-    enough = 1 if wanted.verbatim else wanted.enough
+    enough = 1 if wanted.request.verbatim else wanted.request.enough
     said = _words(places[0].source.store, [field.index for field in fields], wanted)
     for some, comparer in _ways(fields, wanted.asked, enough, said, model):
         answers, pool = _best(places, some, wanted, said, comparer)
@@ -160,19 +154,19 @@ def _best(
     model: Comparer | None,
 ) -> tuple[list[RankedAnswer], Pool]:
     """Return the best different answers in order, and the pool of candidates."""
-    asked, weights = wanted.asked, weights_of(model)
+    asked, request, weights = wanted.asked, wanted.request, weights_of(model)
     weight_of = word_weights(places[0].source.store, [field.index for field in fields])
     look = None if model is None else _SecondLook(model, places, fields, asked, weight_of)
-    depth, most = 4 * wanted.limit, max(2 * weights.most, 3 * wanted.limit)
-    if wanted.verbatim:
+    depth, most = 4 * request.limit, max(2 * weights.most, 3 * request.limit)
+    if request.verbatim:
         depth = most = max(depth + 1, most)  # more than have it
     while True:
         # For an identifier, no other text is close in meaning.
-        pool = pool_of(fields, said.words, wanted.preferences.spans, depth, by_meaning=asked.has_meaning)
-        answers = _scored(places, fields, pool, base_scores(pool, wanted.preferences), most, look)
+        pool = pool_of(fields, said.words, wanted.spans, depth, by_meaning=asked.has_meaning)
+        answers = _scored(places, fields, pool, base_scores(pool, request, wanted.spans), most, look)
         kept = collapsed(answers, weights.most)
         has_all = len(pool) < depth and len(answers) < most
-        if len(kept) >= wanted.enough or has_all or depth > MAX_CANDIDATES:
+        if len(kept) >= request.enough or has_all or depth > MAX_CANDIDATES:
             return kept, pool
         depth, most = 8 * depth, 8 * most  # copies of few texts, or turns of many chunks, fill the list
 
@@ -315,7 +309,7 @@ def _reorder(order: list[RankedAnswer], wanted: RankingRequest) -> None:
     """Let a model order the best answers, if requested."""
     if wanted.reorder is None:
         return
-    places = wanted.reorder(wanted.text, order)
+    places = wanted.reorder(wanted.request.query, order)
     if places is None:
         return
     scores = sorted((order[at].score for at in places), reverse=True)

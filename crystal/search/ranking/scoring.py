@@ -10,11 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crystal.model.capture import Fusion, Recency
-from crystal.model.quick_dataclass import dataclass
 from crystal.search.index.array_types import Floats, Ints
 from crystal.search.index.attributes import NO_TIME, within
 from crystal.search.ranking.pool import PADDED, Pool
+from crystal.search.request import SearchRequest
 
 RRF_K = 60
 """Constant of reciprocal rank fusion: the larger it is, the less the first ranks differ."""
@@ -34,20 +33,10 @@ IN_TIME = 0.2
 """Bonus for texts within a requested time, as a share of the score."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preferences:
-    """Preferences of question and user: spans of time, recency, and how the engines' scores are combined."""
-
-    now: int
-    spans: tuple[tuple[int, int], ...] = ()
-    recency: Recency = "light"
-    fusion: Fusion = "weighted"
-
-
-def base_scores(pool: Pool, preferences: Preferences) -> Floats:
-    """Score the candidates; higher is better, and above zero."""
-    fused = _rrf(pool) if preferences.fusion == "rrf" else _weighted(pool)
-    return np.asarray(fused * preference(pool, preferences), np.float32)
+def base_scores(pool: Pool, request: SearchRequest, spans: Sequence[tuple[int, int]]) -> Floats:
+    """Score the candidates; higher is better, and above zero. ``spans`` are the times that the question names."""
+    fused = _rrf(pool) if request.how.fusion == "rrf" else _weighted(pool)
+    return np.asarray(fused * preference(pool, request, spans), np.float32)
 
 
 def _weighted(pool: Pool) -> Floats:
@@ -90,14 +79,14 @@ def session_scores(pool: Pool, scores: Floats) -> Floats:
     return np.asarray(sums[np.searchsorted(names, pool.session)] / np.float32(best), np.float32)
 
 
-def preference(pool: Pool, preferences: Preferences) -> Floats:
+def preference(pool: Pool, request: SearchRequest, spans: Sequence[tuple[int, int]]) -> Floats:
     """Return a factor for each candidate's score, slightly above 1 for preferred ones."""
     factor = 1 + np.float32(USER) * pool.is_user
-    if preferences.spans:
-        factor = factor * (1 + np.float32(IN_TIME) * within(pool.ts, preferences.spans))
-    share = RECENCY[preferences.recency]
+    if spans:
+        factor = factor * (1 + np.float32(IN_TIME) * within(pool.ts, spans))
+    share = RECENCY[request.how.recency]
     if share:
-        factor = factor * (1 + np.float32(share) * newness(pool.ts, preferences.now))
+        factor = factor * (1 + np.float32(share) * newness(pool.ts, request.now))
     return np.asarray(factor, np.float32)
 
 
