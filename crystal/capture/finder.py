@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import cache, partial
 from operator import methodcaller
 from pathlib import Path
@@ -94,9 +94,7 @@ def _found(name: str, status: os.stat_result) -> TranscriptFile:
     return TranscriptFile(name, status.st_size, modified, status.st_dev, status.st_ino, written)
 
 
-def opened(path: Path, folders: Folders = ANYWHERE) -> AbstractContextManager[BinaryIO]:
-    """Open a transcript for reading, see ``safe_open.open_regular``."""
-    return safe_open.open_regular(path, folders)
+opened = safe_open.open_regular
 
 
 def root_of(path: Path, folders: Folders, harness: str | None = None) -> Root:

@@ -285,7 +285,7 @@ class BoundedFile(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def open_regular(path: Path, folders: Folders) -> Iterator[BinaryIO]:
+def open_regular(path: Path, folders: Folders = ANYWHERE) -> Iterator[BinaryIO]:
     """Open a transcript for reading.
 
     Raises:
