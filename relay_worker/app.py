@@ -67,6 +67,7 @@ class RelayApp:
                 await answer(problem_reply(RequestRefusedError("internal", detail)))
             raise
         finally:
+            call.release()
             self._note(call, status or 499, time.perf_counter() - began)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -81,12 +82,12 @@ class RelayApp:
         try:
             handler, schemes = _route(call)
             self.relay.tell_rates_if_due()
-            with call.counted():
-                if schemes:
-                    call.check_version()
-                    await call.authenticate(schemes)
-                    await self.relay.sweep_if_due()
-                await answer(await handler(call))
+            call.admit()
+            if schemes:
+                call.check_version()
+                await call.authenticate(schemes)
+                await self.relay.sweep_if_due()
+            await answer(await handler(call))
         except RequestRefusedError as refusal:
             if refusal.__cause__ is not None and refusal.status >= 500:
                 self.relay.log.error("store failed", exc_info=refusal.__cause__)  # noqa: TRY400 - the cause, not the refusal
@@ -95,8 +96,8 @@ class RelayApp:
     def _note(self, call: Call, status: int, seconds: float) -> None:
         relay = self.relay
         method = call.scope["method"] if call.scope["method"] in _METHODS else "other"
-        relay.metrics.requests.labels(call.route, method, str(status)).inc()
-        relay.metrics.seconds.labels(call.route).observe(seconds)
+        relay.metrics.requests_of(call.route, method, str(status)).inc()
+        relay.metrics.seconds_of(call.route).observe(seconds)
         wanted = relay.settings.access_log
         if wanted == "all" or (wanted == "errors" and status >= 400):
             fields = {

@@ -113,8 +113,9 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Process the end of the body."""
+        """Process the end of the body; a request whose body is complete before it runs needs no timeout."""
         self._message_open = False
+        self.scope["state"]["has_arrived"] = True
         self._cancel("drain")
         super().on_message_complete()
 

@@ -14,7 +14,7 @@ import math
 import re
 import time
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import anyio
@@ -140,9 +140,8 @@ class Slots:
         self._free = asyncio.Semaphore(count)
         self._patience = patience
 
-    @contextlib.asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
-        """Hold a slot.
+    async def take(self) -> None:
+        """Take a slot, which the caller releases.
 
         Raises:
             RequestRefusedError: ``unavailable`` after the maximum wait.
@@ -152,10 +151,10 @@ class Slots:
                 await self._free.acquire()
         except TimeoutError as error:
             raise RequestRefusedError("unavailable", "too many simultaneous large bodies", retry_after=5) from error
-        try:
-            yield
-        finally:
-            self._free.release()
+
+    def release(self) -> None:
+        """Release a slot."""
+        self._free.release()
 
 
 class Wake(enum.Enum):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import hashlib
+import random
 import re
-import secrets
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import parse_qs
 
@@ -34,19 +33,17 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class Form(Generic[T]):
     """Strict form of a value in a path, a query or a header.
 
-    Attributes:
+    Args:
         pattern: Regular expression of the whole text.
         words: The form in words, for the refusal.
         read: Converts the text, or raises ``ValueError``.
     """
 
-    pattern: str
-    words: str
-    read: Callable[[str], T]
+    def __init__(self, pattern: str, words: str, read: Callable[[str], T]) -> None:
+        self._matches, self._words, self._read = re.compile(pattern).fullmatch, words, read
 
     def parse(self, name: str, text: str) -> T:
         """Convert a text.
@@ -55,11 +52,11 @@ class Form(Generic[T]):
             RequestRefusedError: ``bad-request``.
         """
         try:
-            if re.fullmatch(self.pattern, text):
-                return self.read(text)
+            if self._matches(text):
+                return self._read(text)
         except ValueError:
             pass
-        raise RequestRefusedError("bad-request", f"{name} is not {self.words}")
+        raise RequestRefusedError("bad-request", f"{name} is not {self._words}")
 
 
 def number(low: int = 0, high: int = MAX_NUMBER) -> Form[int]:
@@ -95,17 +92,23 @@ class Call:
     def __init__(self, scope: Message, receive: Receive, relay: Services) -> None:
         self.relay = relay
         self.scope = scope
-        self.request_id = secrets.token_hex(8)
+        self.request_id = f"{random.getrandbits(64):016x}"  # a name, not a secret
         self.route = "none"
         self.parts: dict[str, str] = {}
         self.token: Token | None = None
         self.claim: str | None = None
         self._receive = receive
+        self._has_arrived = scope.get("state", {}).get("has_arrived", False)
         self._queries: dict[str, list[str]] | None = None
+        self._held: list[Callable[[], None]] = []
+        self._headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            before = self._headers.get(name)
+            self._headers[name] = value if before is None else b"%b, %b" % (before, value)
 
     def header(self, name: bytes) -> str:
         """Return a header; empty if missing, several with one name joined by commas."""
-        return b", ".join(value for key, value in self.scope["headers"] if key == name).decode("latin-1")
+        return self._headers.get(name, b"").decode("latin-1")
 
     def path(self, name: str, form: Form[T]) -> T:
         """Return a part of the path."""
@@ -135,8 +138,7 @@ class Call:
         """Return the client's address, for rate limits."""
         return address_of(self._peer, self.header(b"x-forwarded-for"), self.relay.trusted)
 
-    @contextlib.contextmanager
-    def counted(self) -> Iterator[None]:
+    def admit(self) -> None:
         """Count a request through a trusted proxy, because its client's connections are not visible here.
 
         Raises:
@@ -144,15 +146,16 @@ class Call:
         """
         relay = self.relay
         if not is_trusted(self._peer, relay.trusted) or is_trusted(self.address, relay.trusted):
-            yield
             return
-        with relay.under_way.hold(self.address) as is_admitted:
-            if not is_admitted:
-                relay.metrics.connections_refused.labels("address").inc()
-                raise RequestRefusedError(
-                    "rate-limited", "too many simultaneous requests from this address", retry_after=1
-                )
-            yield
+        if not relay.under_way.take(self.address):
+            relay.metrics.connections_refused.labels("address").inc()
+            raise RequestRefusedError("rate-limited", "too many simultaneous requests from this address", retry_after=1)
+        self._held.append(partial(relay.under_way.release, self.address))
+
+    def release(self) -> None:
+        """Release the request's place among those of its client, and its slot for a large body."""
+        for one in self._held:
+            one()
 
     async def authenticate(self, schemes: tuple[str, ...]) -> None:
         """Authenticate the request and apply the rate limit.
@@ -235,9 +238,8 @@ class Call:
 
     # -- the body
 
-    @contextlib.asynccontextmanager
-    async def body(self, limit: int) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Yield a body of at most ``limit`` bytes, with its SHA-256. A large one holds a slot within the context.
+    async def body(self, limit: int) -> tuple[bytes, bytes]:
+        """Return a body of at most ``limit`` bytes, with its SHA-256. A large one holds a slot until ``release``.
 
         Raises:
             RequestRefusedError: ``body-too-large``, ``body-timeout``, ``digest-mismatch``, those of the store, and
@@ -247,13 +249,15 @@ class Call:
         length = self._length(limit)
         text = self.header(b"content-digest")
         announced = DIGEST.parse("Content-Digest", text) if text else None
-        is_large = (limit if length is None else length) > INLINE_BYTES
-        async with self.relay.uploads.one() if is_large else contextlib.nullcontext():
-            body, digest = await self._read(limit)
+        if (limit if length is None else length) > INLINE_BYTES:
+            await self.relay.uploads.take()
+            self._held.append(self.relay.uploads.release)
+        body, digest = await self._read(limit)
+        if not self._has_arrived:
             await self._check_token_again()
-            if announced not in {None, digest}:
-                raise RequestRefusedError("digest-mismatch", "the body is not what Content-Digest says; send it again")
-            yield body, digest
+        if announced not in {None, digest}:
+            raise RequestRefusedError("digest-mismatch", "the body is not what Content-Digest says; send it again")
+        return body, digest
 
     async def json(self, kind: type[T]) -> T:
         """Read a JSON object; a missing body is an empty object.
@@ -262,15 +266,15 @@ class Call:
             RequestRefusedError: ``unsupported-media-type``, ``bad-request``, and those of ``body``.
         """
         media_type = self.header(b"content-type").partition(";")[0].strip().lower()
-        async with self.body(MAX_JSON) as (body, _):
-            if body and media_type not in {"", "application/json"}:
-                raise RequestRefusedError("unsupported-media-type", "the body has to be application/json")
-            try:
-                return msgspec.json.decode(body or b"{}", type=kind)
-            except (ValueError, RecursionError) as error:
-                # An unknown key is not repeated: it may be anything.
-                reason = "it has an unknown key" if "unknown field" in str(error) else error
-                raise RequestRefusedError("bad-request", f"the JSON body cannot be used: {reason}") from error
+        body, _ = await self.body(MAX_JSON)
+        if body and media_type not in {"", "application/json"}:
+            raise RequestRefusedError("unsupported-media-type", "the body has to be application/json")
+        try:
+            return msgspec.json.decode(body or b"{}", type=kind)
+        except (ValueError, RecursionError) as error:
+            # An unknown key is not repeated: it may be anything.
+            reason = "it has an unknown key" if "unknown field" in str(error) else error
+            raise RequestRefusedError("bad-request", f"the JSON body cannot be used: {reason}") from error
 
     def _length(self, limit: int) -> int | None:
         """Return the announced length, checked before the body is read; None for a chunked body."""
@@ -295,7 +299,7 @@ class Call:
         while more:
             left = min(relay.settings.body_idle, ends_at - relay.monotonic())
             try:
-                message = await self._next_message(max(left, 0))
+                message = await (self._receive() if self._has_arrived else self._next_message(max(left, 0)))
             except TimeoutError as error:
                 raise RequestRefusedError(
                     "body-timeout", "the body came too slowly", headers=(("Connection", "close"),)

@@ -43,11 +43,11 @@ async def put_blob(call: Call) -> Reply:
     relay = call.relay
     stream, seq, resend = call.path("stream", ID), call.path("seq", SEQ), call.query("resend", RESEND, default=False)
     call.need_stream(stream, "write")
-    async with call.body(relay.settings.max_body) as (body, digest):
-        check_envelope(body, stream=stream, seq=seq)
-        tag = body[-TAG_BYTES:]
-        new = NewBody(call.account, body, digest, resend, relay.now())
-        is_new = await relay.store.put(blobs.put, new, stream, seq, tag)
+    body, digest = await call.body(relay.settings.max_body)
+    check_envelope(body, stream=stream, seq=seq)
+    tag = body[-TAG_BYTES:]
+    new = NewBody(call.account, body, digest, resend, relay.now())
+    is_new = await relay.store.put(blobs.put, new, stream, seq, tag)
     if is_new:
         relay.metrics.put_bytes.inc(len(body))
         relay.announce(f"account {call.account}")
@@ -113,11 +113,11 @@ async def put_object(call: Call) -> Reply:
     relay = call.relay
     object_id, resend = call.path("id", ID), call.query("resend", RESEND, default=False)
     call.need("objects:write")
-    async with call.body(relay.settings.max_body) as (body, digest):
-        if not body:
-            raise RequestRefusedError("bad-request", "an object has at least one byte")
-        new = NewBody(call.account, body, digest, resend, relay.now())
-        is_new = await relay.store.put(objects.put, new, object_id)
+    body, digest = await call.body(relay.settings.max_body)
+    if not body:
+        raise RequestRefusedError("bad-request", "an object has at least one byte")
+    new = NewBody(call.account, body, digest, resend, relay.now())
+    is_new = await relay.store.put(objects.put, new, object_id)
     if is_new:
         relay.metrics.put_bytes.inc(len(body))
     return stored_reply(is_new, id=object_id.hex(), size=len(body))
@@ -225,11 +225,11 @@ async def put_mail(call: Call) -> Reply:
     await _need_mailbox(call, nameplate)
     if side != ("a" if call.token else "b"):
         raise RequestRefusedError("forbidden", "only the other side may do this")
-    async with call.body(MAX_MAIL) as (body, _):
-        if not body:
-            raise RequestRefusedError("bad-request", "a message has at least one byte")
-        await _need_mailbox(call, nameplate)  # another one may have its number by now
-        is_new = await relay.store.write(mailboxes.LOCK, mailboxes.put_mail, nameplate, side, phase, body, relay.now())
+    body, _ = await call.body(MAX_MAIL)
+    if not body:
+        raise RequestRefusedError("bad-request", "a message has at least one byte")
+    await _need_mailbox(call, nameplate)  # another one may have its number by now
+    is_new = await relay.store.write(mailboxes.LOCK, mailboxes.put_mail, nameplate, side, phase, body, relay.now())
     relay.announce(f"mailbox {nameplate}")
     return stored_reply(is_new)
 

@@ -157,16 +157,15 @@ def test_buckets_do_not_grow_with_the_number_of_addresses():
     assert len(bucket._filled) <= 10
 
 
-def test_slots_are_given_in_order_and_come_back_whatever_happens():
+def test_slots_are_given_in_order_and_none_is_lost_with_a_request_that_waits():
     async def holding() -> list[int]:
         slots, order = Slots(2, 5), []
 
         async def one(number: int) -> None:
-            async with slots.one():
-                order.append(number)
-                await asyncio.sleep(0)
-                if number % 3 == 0:
-                    raise ZeroDivisionError
+            await slots.take()
+            order.append(number)
+            await asyncio.sleep(0)
+            slots.release()
 
         tasks = [asyncio.ensure_future(one(number)) for number in range(20)]
         await asyncio.sleep(0)
@@ -181,15 +180,20 @@ def test_slots_are_given_in_order_and_come_back_whatever_happens():
 def test_who_waits_too_long_for_a_slot_is_told_so():
     async def waiting() -> None:
         slots = Slots(1, 0.01)
-        async with slots.one():
-            with pytest.raises(RequestRefusedError) as caught:
-                async with slots.one():
-                    pass
-            assert caught.value.code == "unavailable"
-        async with slots.one():
-            pass
+        await slots.take()
+        with pytest.raises(RequestRefusedError) as caught:
+            await slots.take()
+        assert caught.value.code == "unavailable"
+        slots.release()
+        await slots.take()
 
     asyncio.run(waiting())
+
+
+def test_a_refused_large_body_gives_its_slot_back(tmp_path):
+    with in_process(tmp_path / "relay", **OPEN, large_uploads=1, body_total=2) as relay:
+        assert [relay.put(STREAM, 1, bytes(200_000)).status_code for _ in range(2)] == [400, 400]
+        assert relay.put(STREAM, 1, sealed(1, 200_000)).status_code == 201
 
 
 def test_news_between_asking_and_waiting_are_not_missed():

@@ -76,8 +76,10 @@ class Bus:
                     self.is_hearing = True
                     self._started.set()
                     while not self._ends.is_set():
-                        for notice in db.notifies(timeout=0.5, stop_after=1):
+                        for notice in db.notifies(timeout=0.5):
                             self._take(notice.payload)
+                            if self._ends.is_set():
+                                break
             except (psycopg.Error, CannotServeError):
                 self.is_hearing = False
                 self._ends.wait(RETRY_SECONDS)
