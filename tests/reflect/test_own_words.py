@@ -63,7 +63,7 @@ PASSING = (
     "yeah right, never write tests", "In this repo nobody knows how the tests run", "Never say never.",
     "Always keep your friends close.", "Never fix what isn't broken.", "Run `make lint` again before the commit",
     "Let's go with the blue one because it looks nicer", "Our convention is a mess",
-    "You should never have to restart it.",
+    "You should never have to restart it.", "All I want to do if I was rich is just chill and vibe",
 )  # fmt: skip
 
 

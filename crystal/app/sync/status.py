@@ -32,16 +32,24 @@ def relay_status(machine: Machine) -> dict[str, Any]:
 
 
 def _device(machine: Machine, peer: Peer) -> dict[str, Any]:
-    streams = [one for one in inbox.all_streams(machine.store) if one.peer == peer.id and one.lane != "latest"]
-    halted = sorted((one for one in streams if one.state not in ("ok", "left")), key=lambda one: one.state == "waiting")
-    stuck = next(iter(halted), None)
+    own = [one for one in inbox.all_streams(machine.store) if one.peer == peer.id]
+    streams = [_stream(one) for one in own if one.state != "left" and one.lane != "latest"]
+    halted = (one for one in streams if one["state"] != "ok")
+    worst = min(halted, key=lambda one: one["state"] == "waiting", default={"state": "ok", "detail": None})
     return {
         "name": peer.name,
         "heard": peer.heard_at,
-        "missing": sum(max(0, one.head - one.last_seq) for one in streams if one.state != "left"),
-        "state": "revoked" if peer.revoked_at is not None else "ok" if stuck is None else stuck.state,
-        "detail": None if stuck is None else stuck.detail,
+        "missing": sum(one["missing"] for one in streams),
+        "state": "revoked" if peer.revoked_at is not None else worst["state"],
+        "detail": worst["detail"],
+        "streams": streams,
     }
+
+
+def _stream(one: inbox.InStream) -> dict[str, Any]:
+    missing = max(0, one.head - one.last_seq)
+    state = {"missing": missing, "state": one.state, "detail": one.detail}
+    return {"stream": one.stream.hex(), "lane": one.lane, "last": one.last_seq, **state}
 
 
 def _mirror(machine: Machine) -> dict[str, Any] | None:
