@@ -276,11 +276,14 @@ def test_a_missing_hook_succeeds(home: Path) -> None:
     assert subprocess.run(["sh", "-c", command.line("Stop")], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.parametrize("users", ["own settings", "blank", "nothing"])
 @pytest.mark.parametrize("order", [("--client", "--agent"), ("--agent", "--client")], ids=" ".join)
-def test_a_server_and_hooks_in_one_file_come_and_go_together(order: tuple[str, str], home: Path) -> None:
-    path = home / ".gemini" / "settings.json"
-    path.parent.mkdir()
-    path.write_text(USERS["own settings"] or "")
+def test_a_server_and_hooks_in_one_file_come_and_go_together(order: tuple[str, str], users: str, home: Path) -> None:
+    path, text = home / ".gemini" / "settings.json", USERS[users]
+    if text is not None:
+        path.parent.mkdir()
+        path.write_text(text)
+    before = files_in(home)
     names = {"--client": "gemini", "--agent": "gemini-cli"}
     for option in order:
         assert crystal("init", "--yes", "--no-import", option, names[option]).code == 0
@@ -288,7 +291,7 @@ def test_a_server_and_hooks_in_one_file_come_and_go_together(order: tuple[str, s
     assert '"mcpServers"' in path.read_text()
     assert '"AfterAgent"' in path.read_text()
     assert crystal("uninstall").code == 0
-    assert path.read_text() == USERS["own settings"]
+    assert {path: data for path, data in files_in(home).items() if ".gemini" in path} == before
 
 
 def test_all_is_every_agent_found_here(home: Path) -> None:

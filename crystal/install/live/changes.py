@@ -106,11 +106,13 @@ def apply(plan: LivePlan, ldm_home: Path) -> LivePlan:
     Raises:
         UnavailableError: Another process is changing a file, or the system refuses.
     """
-    record = read_record(ldm_home, LIVE)
+    record, clients = read_record(ldm_home, LIVE), read_record(ldm_home)
+    created = {one.path: one for one in clients.values() if one.what == "file"}  # crystal's server alone is in these
     plan = plan_install(plan.name, plan.folder, plan.command, record)
     for change in plan.changes:
-        if change.made is not None and record.get(str(change.path)) != change.made:
-            record[str(change.path)] = change.made
+        path = str(change.path)
+        if change.made is not None and path not in record:
+            record[path] = created.get(path, change.made)
             write_record(ldm_home, record, LIVE)  # before the change: a record without a change is harmless
         change.apply()
     return plan
