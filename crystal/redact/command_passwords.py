@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from crystal.redact.judge import is_quoted_password, is_stand_in
-from crystal.redact.regex_engines import Lazy, alternatives, compiled, near_stretches, scanner, stretches
+from crystal.redact.regex_engines import Lazy, alternatives, near_stretches, scanner, stretches
 from crystal.redact.spans import ADDRESS, Span
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
@@ -153,7 +153,7 @@ def command_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
             if commands and not any(map(reach.__contains__, commands)):
                 continue
             work.spend(24 * len(part) + (part.count(literal) * CALL if len(literal) > _SHORT else 0))
-            for found in work.each(compiled(pattern).finditer(text, start, end)):
+            for found in work.each(work.compiled(pattern).finditer(text, start, end)):
                 work.spend(FINDING)
                 before = text[max(0, found.start() - _BEFORE_OPTION) : found.start()]
                 if commands and not _is_option_of(commands, ends, before):

@@ -149,7 +149,7 @@ def _tokens(plain: bytes, work: RedactionWork) -> Iterator[tuple[str, int, int]]
     work.spend(len(plain) * len(_TELLING) + FINDING)
     for literal, row in _TELLING:
         if literal in plain:
-            pattern = compiled(row.pattern)
+            pattern = work.compiled(row.pattern)
             for found in work.each(pattern.finditer(plain)):
                 if not found.lastgroup:
                     yield row.kind, *found.span(found.lastindex or 0)

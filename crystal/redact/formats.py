@@ -188,7 +188,7 @@ def _formats_in(text: bytes, begin: int, end: int, work: RedactionWork) -> Itera
     for row in sorted(_rows_of(text[begin:end])):
         kind, _, pattern = FORMATS[row]
         work.spend((end - begin) // 2 + CALL)
-        for found in compiled(pattern).finditer(text, begin, end):
+        for found in work.compiled(pattern).finditer(text, begin, end):
             if found.lastgroup:
                 work.spend(100)  # letters that only begin like a token: its pattern goes on after them
                 continue

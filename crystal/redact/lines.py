@@ -30,7 +30,7 @@ _FLAGS = Lazy(rb'"(--?[A-Za-z][\w-]{0,76})"')
 
 MAX_GROUP = 8 * 1024
 """Bytes of short strings that are read as one text: every view of it is whole, and what is dense in it is little."""
-_ASKED_PART = 64
+_ASKED_PART = 256
 """Bytes of a line for each byte of dense strings that may be given to the prefilter one by one: each new byte may cost
 four microseconds, because the automata grow."""
 _ASK_COST = 50
@@ -52,8 +52,8 @@ class JsonStrings:
     Args:
         source: The line.
         lengths: Bytes of each string.
-        apart: For each string the bytes of the line before it that are in no string, quotes included.
         names_of: Finds the names that tell of a secret, by the numbers of the strings under them.
+        apart: For each string the bytes of the line before it that are in no string, quotes included; else by ``gaps``.
         texts: The strings, if they are at hand.
         gaps: What is before each string and after the last, without quotes, if that is at hand.
     """
@@ -61,22 +61,31 @@ class JsonStrings:
     def __init__(
         self,
         source: bytes,
-        lengths: Iterable[int],
-        apart: Sequence[int],
+        lengths: Sequence[int],
         names_of: Callable[[JsonStrings], dict[int, bytes]],
+        apart: Sequence[int] = (),
         texts: list[bytes] | None = None,
         gaps: Sequence[bytes] = (),
     ) -> None:
         self._source, self.line = source, readable(source)
-        self._apart, self._names_of, self._all_texts, self._gaps = apart, names_of, texts, gaps
-        self._before = [*accumulate(lengths, initial=0)]
+        self._lengths, self._names_of, self._all_texts, self._gaps = lengths, names_of, texts, gaps
+        self._given = apart
         self._left_to_ask = MAX_GROUP + len(source) // _ASKED_PART
         self._asked: set[bytes] = set()
         self._kept: set[bytes] = set()
 
     def __len__(self) -> int:
         """Return the number of strings."""
-        return len(self._before) - 1
+        return len(self._lengths)
+
+    @cached_property
+    def _before(self) -> list[int]:
+        return [*accumulate(self._lengths, initial=0)]
+
+    @cached_property
+    def _apart(self) -> Sequence[int]:
+        sizes = {gap: len(gap) + 2 for gap in set(self._gaps)}
+        return self._given or [*accumulate(map(sizes.__getitem__, self._gaps), initial=-1)][1:-1]
 
     def start(self, number: int) -> int:
         """Return where a string begins."""
@@ -131,7 +140,7 @@ class JsonStrings:
             shift += grown
         names = {at: self.names[number] for at, number in enumerate(numbers) if number in self.names}
         apart = [*map(sub, starts, accumulate(lengths, initial=0))]
-        return JsonStrings(source, lengths, apart, lambda _: names)
+        return JsonStrings(source, lengths, lambda _: names, apart)
 
     def groups(self) -> Iterator[range]:
         """Yield the numbers of all strings in groups: as many short ones as fit, or one long one."""
@@ -155,13 +164,20 @@ class JsonStrings:
     def _texts(self, group: range, source: bytes) -> Sequence[bytes]:
         if self._all_texts is not None and source is self.line:
             return self._all_texts[group.start : group.stop]
-        return [*map(source.__getitem__, map(slice, *self.columns(group)))]
+        return [*map(source.__getitem__, map(slice, *self._columns(group)))]
 
-    def columns(self, group: range) -> tuple[list[int], list[int]]:
+    def _columns(self, group: range) -> tuple[list[int], list[int]]:
         """Return where the strings of a group begin, and where they end."""
         apart = self._apart[group.start : group.stop]
         starts = [*map(add, self._before[group.start : group.stop], apart)]
         return starts, [*map(add, self._before[group.start + 1 : group.stop + 1], apart)]
+
+    def nested(self) -> list[int]:
+        """Return the numbers of the strings that begin as JSON does."""
+        if not any(map(self.line.__contains__, (b'"{', b'"['))):
+            return []
+        texts = self.texts_at(range(len(self)))
+        return [number for number, text in enumerate(texts) if text.startswith((b"{", b"["))]
 
     def names_in(self, group: range) -> dict[int, bytes]:
         """Return the names that tell of a secret, by the place of the strings under them in the group."""
@@ -193,8 +209,6 @@ class JsonStrings:
         gone -= self._kept
         pieces = [marker if one in gone else one for one in strings]
         for at in named:
-            pieces[at] = marker
-        for at in named if b"[" in text else ():
             pieces[at] = strings[at] if MARKER.fullmatch(strings[at]) else marker
         parts = b"".join(chain.from_iterable(zip(pieces, [*self._between(group), b""], strict=True)))
         times = pieces.count(marker)
@@ -216,7 +230,7 @@ class JsonStrings:
         if self._gaps:
             gaps = self._gaps[group.start + 1 : group.stop]
             return map({gap: b'"%b"' % gap for gap in set(gaps)}.__getitem__, gaps)
-        starts, ends = self.columns(group)
+        starts, ends = self._columns(group)
         return map(self._source.__getitem__, map(slice, ends, starts[1:]))
 
 
@@ -232,9 +246,7 @@ def strings_of(source: bytes) -> JsonStrings | None:
     gaps, lengths, texts = _parts(line)
     if len(gaps) == len(lengths) or not _BETWEEN.fullmatch(b"".join(set(gaps))):
         return None
-    sizes = {gap: len(gap) + 2 for gap in set(gaps)}
-    apart = [*accumulate(map(sizes.__getitem__, gaps), initial=-1)][1:-1]
-    return JsonStrings(source, lengths, apart, partial(_telling_names, gaps), texts, gaps)
+    return JsonStrings(source, lengths, partial(_telling_names, gaps), texts=texts, gaps=gaps)
 
 
 def _parts(line: bytes) -> tuple[list[bytes], list[int], list[bytes] | None]:
@@ -269,19 +281,19 @@ def _telling_names(gaps: list[bytes], strings: JsonStrings) -> dict[int, bytes]:
     colons = {gap for gap, bare in plain.items() if bare[:1] == b":"}
     if not colons and b'"-' not in strings.line:
         return {}
-    values = [*compress(range(1, len(strings) + 1), map(colons.__contains__, gaps[1:-1]))]
-    keys = strings.texts_at(map((-1).__add__, values))
-    gaps = [*map(plain.__getitem__, gaps)]
+    numbers = [*compress(range(len(strings)), map(colons.__contains__, gaps[1:-1]))]
+    keys = strings.texts_at(numbers)
     different = set(keys)
     forms = dict(zip(different, map(bytes.translate, different, repeat(TO_ZEROS)), strict=True))
     telling = {form for form in _maybe_telling({*forms.values()}) if strength(form[:_MAX_NAME]) is not None}
-    told = compress(zip(values, keys, strict=True), map(telling.__contains__, map(forms.__getitem__, keys)))
-    names = {value: key[:_MAX_NAME] for value, key in told if gaps[value] in _VALUE_BEHIND}
-    for value in [value for value in names if gaps[value] == b":["] if b":[" in plain.values() else ():
-        names |= dict.fromkeys(_rest_of_list(gaps, value), names[value])
+    known = {key: key[:_MAX_NAME] for key, form in forms.items() if form in telling} if telling else {}
+    told = compress(zip(numbers, keys, strict=True), map(known.__contains__, keys)) if known else ()
+    names = {number + 1: known[key] for number, key in told if plain[gaps[number + 1]] in _VALUE_BEHIND}
+    for value in [value for value in names if plain[gaps[value]] == b":["] if b":[" in plain.values() else ():
+        names |= dict.fromkeys(_rest_of_list(gaps, plain, value), names[value])
     if not different.isdisjoint(_VALUE_KEYS):
-        names |= _owners(strings, gaps, zip(map((-1).__add__, values), keys, strict=True))
-    return names | _flags(strings, gaps)
+        names |= _owners(strings, [*map(plain.__getitem__, gaps)], zip(numbers, keys, strict=True))
+    return names | _flags(strings, gaps, plain)
 
 
 def _maybe_telling(keys: Iterable[bytes]) -> Iterator[bytes]:
@@ -315,19 +327,19 @@ def _owners(strings: JsonStrings, gaps: list[bytes], keys: Iterable[tuple[int, b
 _VALUE_BEHIND = (b":", b":[")
 
 
-def _flags(strings: JsonStrings, gaps: list[bytes]) -> dict[int, bytes]:
+def _flags(strings: JsonStrings, gaps: list[bytes], plain: dict[bytes, bytes]) -> dict[int, bytes]:
     """Return the telling flags of a list of arguments, by the number of the string after each."""
     if b'"-' not in strings.line:
         return {}
     found = {text: text.lstrip(b"-") for text in _FLAGS.findall(strings.line)}
     flags = {text: flag for text, flag in found.items() if strength(flag) is not None}
     texts = strings.texts_at(range(len(strings) - 1)) if flags else ()
-    told = [(number, flags[text]) for number, text in enumerate(texts, 1) if text in flags]
-    return {number: flag for number, flag in told if gaps[number] == b","}
+    told = ((number, text) for number, text in enumerate(texts, 1) if text in flags)
+    return {number: flags[text] for number, text in told if plain[gaps[number]] == b","}
 
 
-def _rest_of_list(gaps: list[bytes], value: int) -> Iterator[int]:
+def _rest_of_list(gaps: list[bytes], plain: dict[bytes, bytes], value: int) -> Iterator[int]:
     """Yield the numbers of the strings that follow the first one of a list."""
-    while gaps[value + 1] == b",":
+    while plain[gaps[value + 1]] == b",":
         value += 1
         yield value

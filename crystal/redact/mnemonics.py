@@ -12,7 +12,7 @@ import importlib.util
 import unicodedata
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from pathlib import Path
 
 from crystal.redact.regex_engines import Lazy, scanner, stretches
@@ -43,6 +43,8 @@ _RUN = Lazy(_ROW + b"\1*")
 """Known words in a row, where each word of a text is a byte."""
 _JOINED = Lazy(b"\1" * (SIZES[-1] - 1) + b"\1*")
 """Gaps in a row that join their words, where each gap is a byte."""
+_LINE = Lazy(rb"(?<!\0)\0{%d,%d}(?!\0)" % (SIZES[-1] - 1, MAX_WORDS - 1))
+"""The gaps of a line with a phrase, where each gap that ends a line is a byte of another kind."""
 
 _NONE = -1
 """The place of what is no word of a language."""
@@ -178,8 +180,9 @@ def _rows_in(first: int, end: int, gaps: list[bytes]) -> Iterator[tuple[int, int
     if end - first <= MAX_WORDS:
         yield first, end
         return
-    starts = [first, *(number + 1 for number in range(first, end - 1) if b"\n" in gaps[number]), end]
-    yield from ((one, other) for one, other in pairwise(starts) if SIZES[-1] <= other - one <= MAX_WORDS)
+    ends_line = bytes([b"\n" in gap for gap in gaps[first : end - 1]])
+    for line in _LINE.finditer(ends_line):
+        yield first + line.start(), first + line.end() + 1
 
 
 def _phrases(run: list[tuple[bytes, int, int]], hyphens: list[bool], work: RedactionWork) -> Iterator[Span]:

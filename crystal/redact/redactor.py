@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import accumulate, chain
+from itertools import chain
 
-from crystal.redact.addresses import header_spans, names_header
 from crystal.redact.lines import JsonStrings, strings_of
-from crystal.redact.named_values import is_secret_beside
+from crystal.redact.named_strings import add_structured, named_cuts
 from crystal.redact.prefilter import families_in, private_prefilter, secret_prefilter
 from crystal.redact.private import PRIVATE_TAG, private_spans
 from crystal.redact.recalled import FENCE_NAME, FENCE_TAG, recalled_spans
-from crystal.redact.regex_engines import Lazy
 from crystal.redact.spans import (
     DENSE,
     MARKER,
-    NAMED,
     PRIVATE,
     RECALLED,
-    STRING_END,
     Cut,
     Span,
     masked,
@@ -30,6 +26,7 @@ from crystal.redact.spans import (
 from crystal.redact.views import (
     MAX_LEVELS,
     View,
+    moved,
     near_escapes,
     near_markers,
     percent_decoded,
@@ -44,8 +41,11 @@ FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
 """Line kept in place of one that could not be cleaned. It holds nothing of that line."""
 
 _MAX_ROUNDS = 50
-_TEXT_COST = 30_000
+_TEXT_COST = 120_000
 """Work for one text that may hold something, before anything is found."""
+
+_STRING = 400
+"""Work for one string of a line: finding it, its name and whether it is harmless."""
 
 _MIN_LINE_PART = 0.9
 """The part of a line from which on a string is not given to the prefilter: its line was."""
@@ -168,6 +168,8 @@ class Redactor:
         if strings is None:
             return self._cuts_in(line, 0, len(line), b"", work, again, _as_it_is)
         cuts: list[Cut] = []
+        if not again:
+            work.spend(min(len(strings) * _STRING, work.left // 2))
         for group in strings.groups():
             names = strings.names_in(group) if self._secrets else {}
             if len(group) == 1:
@@ -176,7 +178,7 @@ class Redactor:
                 continue
             joined = strings.joined(group)
             try:
-                found = self._group_cuts(joined, strings.longest(group), names, work, again)
+                found = self._searched(joined, unescaped, strings.longest(group), names, work, again)
                 cuts += strings.placed(found, group)
             except TooDenseError:
                 marker = self._marker(DENSE, "dense", joined)
@@ -198,50 +200,44 @@ class Redactor:
         cuts: list[Cut] = []
         for at, stop in spans:
             inner = line[at:stop]
-            view = read(inner)
-            text = inner if view is None else view.text
+            looked_at = not again and len(inner) > _MIN_LINE_PART * len(line)
             try:
-                share = RedactionWork(len(text), work)
-                share.spend(FINDING if name else 0)
-                looked_at = not again and len(inner) > _MIN_LINE_PART * len(line)
-                found = self._examine(text, len(text), {0: name} if name else {}, share, again, looked_at)
+                found = self._searched(inner, read, len(inner), {0: name} if name else {}, work, again, looked_at)
             except TooDenseError:
-                found = [Cut(0, len(text), "dense", DENSE, text)]
-            found = _moved(found, view, at)
+                found = [Cut(0, len(inner), "dense", DENSE, inner)]
             until = owned_until(stop, end)  # the next window sees what begins later, and all of it
-            cuts += [cut for cut in found if start <= cut.start < until or cut.rank == DENSE]
+            cuts += [cut for cut in moved(found, None, at) if start <= cut.start < until or cut.rank == DENSE]
             start = until
         return cuts
 
-    def _group_cuts(
-        self, joined: bytes, longest: int, names: dict[int, bytes], reserve: RedactionWork, again: bool
-    ) -> list[Cut]:
-        """Search strings of a JSON line, as they are between their quotes and joined by ``STRING_END``."""
-        work = RedactionWork(len(joined), reserve)
-        work.spend(len(names) * FINDING)
-        view = unescaped(joined)
-        text = joined if view is None else view.text
-        return _moved(self._examine(text, longest, names, work, again), view, 0)
-
-    def _examine(
+    def _searched(
         self,
-        text: bytes,
+        source: bytes,
+        read: Callable[[bytes], View | None],
         longest: int,
         names: dict[int, bytes],
-        work: RedactionWork,
+        reserve: RedactionWork,
         again: bool,
         looked_at: bool = False,
     ) -> list[Cut]:
-        """Search a text; after the first time, only what is near a marker can have changed.
+        """Search a string of a line, several joined by ``STRING_END``, or a text.
 
         Args:
-            text: What its reader sees: one string, or several joined by ``STRING_END``.
-            longest: Bytes of the longest of these, or more.
+            source: As it is between its quotes.
+            read: Shows it as its reader sees it.
+            longest: Bytes of the longest of the strings, or more.
             names: The telling names of some of these, by number.
-            work: What is charged.
-            again: All was searched before.
-            looked_at: The prefilter let the text pass, as most of its line.
+            reserve: The work of the line.
+            again: All was searched before: only what is near a marker can have changed.
+            looked_at: The prefilter let it pass, as most of its line.
+
+        Raises:
+            TooDenseError: There is more in it than can be examined.
         """
+        view = read(source)
+        text = source if view is None else view.text
+        work = RedactionWork(len(text), reserve)
+        work.spend(len(names) * FINDING)
         if MARKER.fullmatch(text):
             return []
         cuts: list[Cut] = []
@@ -249,20 +245,27 @@ class Redactor:
         part = text if near is None else near.text
         if looked_at or self._may_hold(masked(part), longest):
             work.spend(_TEXT_COST)
-            cuts = _moved(self._text_cuts(part, work), near, 0)
-        return cuts + _named_cuts(names, text, work) if names else cuts
+            cuts = moved(self._text_cuts(part, work), near, 0)
+        return moved(cuts + named_cuts(names, text, work) if names else cuts, view, 0)
 
-    def _text_cuts(self, text: bytes, work: RedactionWork, level: int = 0) -> list[Cut]:
-        """Search the text as it is, with lines joined, and with each of its levels of encoding undone."""
+    def _text_cuts(self, text: bytes, work: RedactionWork, level: int = 0, in_json: bool = False) -> list[Cut]:
+        """Search the text as it is, with lines joined, and with each of its levels of encoding undone.
+
+        Args:
+            text: The text.
+            work: What is charged.
+            level: How many levels are already undone.
+            in_json: The text was JSON one level before: its strings were read one by one, and it is JSON no more.
+        """
         cuts = self._plain_cuts(text, work)
         if self._secrets:
-            cuts += _structured_cuts(text, work)
+            in_json = in_json or add_structured(cuts, text, work)
             joined = unwrapped(text)
             if joined is not None:
                 work.spend(len(text) * 2)
-                cuts += _moved(self._plain_cuts(joined.text, work), joined, 0)
+                cuts += moved(self._plain_cuts(joined.text, work), joined, 0)
         if level < MAX_LEVELS:
-            cuts += self._decoded_cuts(text, work, level)
+            cuts += self._decoded_cuts(text, work, level, in_json)
         return cuts
 
     def _plain_cuts(self, text: bytes, work: RedactionWork) -> list[Cut]:
@@ -272,7 +275,7 @@ class Redactor:
             if start < end
         ]
 
-    def _decoded_cuts(self, text: bytes, work: RedactionWork, level: int) -> list[Cut]:
+    def _decoded_cuts(self, text: bytes, work: RedactionWork, level: int, in_json: bool) -> list[Cut]:
         """Search the text with one level of escaping undone, or else with the encoding of URLs undone."""
         has_escapes = b"\\" in text or b"\x1b" in text
         near = near_escapes(text) if has_escapes else None
@@ -283,81 +286,11 @@ class Redactor:
         if view is None:
             return []
         work.spend(len(part) * 10 + (part.count(b"\\u") + part.count(b"%")) * CALL // 8)
-        return _moved(_moved(self._text_cuts(view.text, work, level + 1), view, 0), near, 0)
+        return moved(moved(self._text_cuts(view.text, work, level + 1, in_json), view, 0), near, 0)
 
 
 def _as_it_is(_: bytes) -> None:
     return None
-
-
-def _moved(cuts: list[Cut], view: View | None, offset: int) -> list[Cut]:
-    """Map cuts of a view, or of a text that is at ``offset``, to their places in the whole."""
-    if not cuts:
-        return cuts
-    places = [cut[:2] for cut in cuts] if view is None else view.lead_back(cut[:2] for cut in cuts)
-    return [
-        Cut(offset + start, offset + end, cut.kind, cut.rank, cut.secret)
-        for cut, (start, end) in zip(cuts, places, strict=True)
-    ]
-
-
-def _structured_cuts(text: bytes, work: RedactionWork, level: int = 0) -> list[Cut]:
-    """Judge the strings of each string that is itself JSON by the keys that they are under, and JSON in them too."""
-    cuts: list[Cut] = []
-    for begin in _JSON_START.finditer(STRING_END + text):
-        start, end = string_around(text, begin.end() - 1 - len(STRING_END))
-        cuts += _moved(_json_cuts(text[start:end], work, level), None, start)
-    return cuts
-
-
-_JSON_START = Lazy(STRING_END + rb"[ \t\r\n]*[{\[\"]")
-
-
-def _json_cuts(text: bytes, work: RedactionWork, level: int) -> list[Cut]:
-    cuts: list[Cut] = []
-    if b":" not in text and b'"-' not in text:
-        return cuts
-    work.spend(text.count(b'"') * CALL // 4)
-    strings = strings_of(text)
-    if strings is None:
-        return cuts
-    starts, _ = strings.columns(range(len(strings)))
-    nested = [number for number, start in enumerate(starts) if text.startswith((b"{", b"["), start)]
-    work.spend(len(nested) * CALL + len(strings.names) * FINDING // 2)
-    for number in sorted({*strings.names, *nested}):
-        inner = text[starts[number] : strings.end(number)]
-        view = unescaped(inner)
-        leaf = inner if view is None else view.text
-        found = _named_leaf(strings.names[number], leaf, work) if number in strings.names else []
-        if view is not None and level < MAX_LEVELS:
-            found += _structured_cuts(leaf, work, level + 1)
-        cuts += _moved(found, view, starts[number])
-    return cuts
-
-
-def _named_cuts(names: dict[int, bytes], text: bytes, work: RedactionWork) -> list[Cut]:
-    """Judge the strings that a text joins by the names that they are under, if these tell of a secret."""
-    strings = text.split(STRING_END)
-    starts = [*accumulate(map(len(STRING_END).__add__, map(len, strings)), initial=0)]
-    return [
-        Cut(starts[number] + start, starts[number] + end, kind, rank, secret)
-        for number, name in names.items()
-        for start, end, kind, rank, secret, *_ in _named_leaf(name, strings[number], work)
-    ]
-
-
-def _named_leaf(name: bytes, leaf: bytes, work: RedactionWork) -> list[Cut]:
-    """Judge a whole JSON string by the key that it is under, and what a header of that name would hold."""
-    plain = masked(leaf)
-    kind = is_secret_beside(name, plain)
-    cuts = [Cut(0, len(leaf), kind, NAMED, leaf)] if kind else []
-    if not names_header(name):
-        return cuts
-    shift = len(name) + 2
-    for start, end, kind, rank in header_spans(name + b": " + plain, work):
-        if start >= shift:
-            cuts.append(Cut(start - shift, end - shift, kind, rank, leaf[start - shift : end - shift]))
-    return cuts
 
 
 def _always_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from itertools import compress
 
 from crystal.redact.regex_engines import Lazy
-from crystal.redact.spans import masked
+from crystal.redact.spans import Cut, masked
 
 MAX_LEVELS = 8
 """Number of levels of escaping that are undone. Level n needs 2**n backslashes before a quote: more do not occur."""
@@ -62,6 +62,17 @@ def _whole(filled: bytes, begin: int, end: int) -> tuple[int, int]:
         begin -= 2
     rest = _CHARACTER_REST.match(filled, end) if filled[end : end + 1] == _REST else None
     return begin, rest.end() if rest else end
+
+
+def moved(cuts: list[Cut], view: View | None, offset: int) -> list[Cut]:
+    """Map cuts of a view, or of a text that is at ``offset``, to their places in the whole."""
+    if not cuts:
+        return cuts
+    places = [cut[:2] for cut in cuts] if view is None else view.lead_back(cut[:2] for cut in cuts)
+    return [
+        Cut(offset + start, offset + end, cut.kind, cut.rank, cut.secret)
+        for cut, (start, end) in zip(cuts, places, strict=True)
+    ]
 
 
 def readable(source: bytes) -> bytes:

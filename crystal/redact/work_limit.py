@@ -6,12 +6,15 @@ to its size. When that is spent, ``TooDenseError`` is raised, and the caller rem
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from crystal.redact.regex_engines import compiled
+
 Found = TypeVar("Found")
 
-UNITS_PER_BYTE = 24
+UNITS_PER_BYTE = 28
 """Work allowed to each string, and as much again in reserve for its whole line. With more, texts of many findings would
 be slower than 5 MB/s. No line of 108 MB of sessions needs half of it."""
 
@@ -20,6 +23,9 @@ MIN_UNITS = 24_000_000
 
 CALL = 5_000
 """One call of a pattern from Python, with its result."""
+
+PATTERN = 200_000
+"""Compiling one pattern of a table, charged once for each line, whatever was compiled before."""
 
 FINDING = 40_000
 """Everything that is done with one finding, from the span to the marker, in a process that has read nothing yet."""
@@ -37,9 +43,10 @@ class RedactionWork:
         reserve: Where to take from when the share of this text is spent; usually that of the whole line.
     """
 
-    __slots__ = ("_reserve", "left")
+    __slots__ = ("_reserve", "left", "used")
 
     def __init__(self, size: int, reserve: RedactionWork | None = None) -> None:
+        self.used: set[bytes] = reserve.used if reserve else set()
         self.left = size * UNITS_PER_BYTE + (0 if reserve else MIN_UNITS)
         self._reserve = reserve
 
@@ -56,6 +63,13 @@ class RedactionWork:
             raise TooDenseError
         overdrawn, self.left = -self.left, 0
         self._reserve.spend(overdrawn)
+
+    def compiled(self, pattern: bytes) -> re.Pattern[bytes]:
+        """Compile a pattern of a table. Charged at its first use in the line."""
+        if pattern not in self.used:
+            self.used.add(pattern)
+            self.spend(PATTERN)
+        return compiled(pattern)
 
     def each(self, findings: Iterable[Found]) -> Iterator[Found]:
         """Yield findings, each charged."""

@@ -185,6 +185,42 @@ def test_a_string_with_too_many_secrets_to_examine_goes_whole_and_its_neighbours
     assert REDACTOR.clean_line(clean) == (clean, {})
 
 
+def records(count: int) -> list[dict[str, object]]:
+    """Return records as a tool prints them, one of them with a password."""
+    rows: list[dict[str, object]] = [
+        {
+            "id": n,
+            "name": f"build of part {n}",
+            "note": "the parser fails at line 12",
+            "tags": ["a", "b"],
+            "path": "src",
+        }
+        for n in range(count)
+    ]
+    rows[count // 2]["password"] = "hunter2x"
+    return rows
+
+
+JSON_IN_A_STRING: dict[str, Callable[[list[dict[str, object]]], str]] = {
+    "a list": json.dumps,
+    "indented": lambda rows: json.dumps(rows, indent=2),
+    "lines": lambda rows: "\n".join(map(json.dumps, rows)),
+    "JSON in JSON": lambda rows: json.dumps({"stdout": json.dumps(rows)}),
+    "lines in JSON": lambda rows: json.dumps({"stdout": "\n".join(map(json.dumps, rows))}),
+    "strings in a list": lambda rows: json.dumps([*map(json.dumps, rows)]),
+}
+
+
+@pytest.mark.slow
+@each_row("form", JSON_IN_A_STRING)
+def test_a_megabyte_of_json_in_a_string_loses_only_its_password(form: str) -> None:
+    line = json.dumps({"content": JSON_IN_A_STRING[form](records(8_000))}).encode()
+    clean, findings = REDACTOR.clean_line(line)
+    assert len(line) > 1_000_000
+    assert findings == {"password": 1}
+    assert b"hunter2x" not in clean
+
+
 def test_words_ids_and_times_stay_beside_short_strings_that_are_too_many_to_examine() -> None:
     kept = {
         "type": "tool_result",

@@ -20,12 +20,12 @@ def test_a_window_does_not_reach_past_the_end_of_the_string(more: int, behind: b
 
 
 def test_a_dense_window_takes_nothing_from_the_string_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def too_dense(_: Redactor, text: bytes, longest: int, names: object, *_more: object) -> list[object]:
-        if len(text) < LARGE:
+    def too_dense(_: Redactor, source: bytes, *_more: object) -> list[object]:
+        if len(source) < LARGE:
             return []
         raise TooDenseError
 
-    monkeypatch.setattr(Redactor, "_examine", too_dense)
+    monkeypatch.setattr(Redactor, "_searched", too_dense)
     line = b'{"a":"password=' + b"x" * (LARGE + 2) + b'","type": "user"}'
     clean, counts = Redactor(b"key").clean_line(line)
     assert counts.keys() == {"dense"}
