@@ -13,10 +13,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
-from crystal.app.authors import commits_of
 from crystal.app.context import Machine
 from crystal.app.file_paths import FilePaths
 from crystal.app.fixes import FixStep, fix
+from crystal.app.git_files import commits_of
 from crystal.app.renames import FileName, names_of
 from crystal.app.search import prepare_search
 from crystal.assist.decisions import find_reason

@@ -23,11 +23,10 @@ from crystal.store import Store
 from crystal.store.capture.privacy import store_key
 from crystal.store.forget.forgetting import is_work_left
 from crystal.store.sessions.contexts import state_of_memory
-from crystal.store.sessions.turn_texts import turn_texts
-from crystal.store.work.index import tools_of
+from crystal.store.work.index import calls_in
 from crystal.store.work.queries import ChangedRow, calls, changed_rows
 from crystal.timewords.parse import local
-from crystal.work.calls import calls_of, file_name
+from crystal.work.calls import file_name
 
 MAX_EDITS = 2_000
 """Edits of a project that are looked at, the latest."""
@@ -111,10 +110,10 @@ def _reasons(store: Store, memory: Memory, edits: Sequence[ChangedRow]) -> Itera
     """Yield what edits wrote, with why, if the agent gave a reason before and a request had led to it."""
     known = calls(store, {one.turn for one in edits}, memory)
     why = {turn: reason for turn, one in known.items() if one.request and (reason := find_reason(one.reason))}
-    texts, tools, paths = turn_texts(store, known), tools_of(store, known), FilePaths(store)
+    made, paths = calls_in(store, known), FilePaths(store)
     for one in edits:
-        made = calls_of(tools.get(one.turn), texts[one.turn][1])[one.part : one.part + 1] if one.turn in texts else []
-        lines = [plain for call in made for plain in map(plain_line, call.added) if plain]
+        calls_here = made.get(one.turn, [])[one.part : one.part + 1]
+        lines = [plain for call in calls_here for plain in map(plain_line, call.added) if plain]
         if lines:
             edit = written(paths.inside(one.path, one.cwd, one.folder), lines, one.at, one.session_id)
             reason, request = why.get(one.turn), known[one.turn].request or ""

@@ -13,9 +13,9 @@ from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.search.scope import project_ids
 from crystal.store.sessions.turn_texts import turn_texts
-from crystal.store.work.index import hash_for, tools_of
+from crystal.store.work.index import calls_in, hash_for
 from crystal.store.work.queries import FailedRun, RecordedCall, calls, failures_with, folders_of, steps_after
-from crystal.work.calls import calls_of
+from crystal.work.calls import ToolCall
 from crystal.work.cures import Cure, WorkStep, find_cure, find_right_usage
 from crystal.work.errors import ErrorLine, asked_errors, error_lines, is_wrong_option
 
@@ -134,23 +134,20 @@ def _told(store: Store, memory: Memory, cured: Sequence[_Cured]) -> Iterator[Kno
     """Yield the cures as they are shown, without those of which something was forgotten meanwhile."""
     known = calls(store, {turn for one in cured for turn in one.turns}, memory)
     edits = [step.turn for one in cured for step in one.cure.done if step.is_edit]
-    texts, tools, folders = turn_texts(store, edits), tools_of(store, edits), folders_of(store, edits)
-    paths = FilePaths(store)
+    made, folders, paths = calls_in(store, edits), folders_of(store, edits), FilePaths(store)
     for one in cured:
         if one.turns <= known.keys():
             files = [paths.inside(step.what, *folders.get(step.turn, (None, None))) for step in one.cure.done]
-            steps = [_step(*pair, known[pair[0].turn], tools, texts) for pair in zip(one.cure.done, files, strict=True)]
+            steps = [_step(*pair, known[pair[0].turn], made) for pair in zip(one.cure.done, files, strict=True)]
             failed, succeeded = known[one.failed.turn], known[one.cure.succeeded.turn]
             yield KnownFix(one.printed.text, one.failures, one.failed.what, failed, tuple(steps), succeeded)
 
 
-def _step(
-    step: WorkStep, file: str, call: RecordedCall, tools: dict[int, str | None], texts: dict[int, tuple[int, str]]
-) -> FixStep:
+def _step(step: WorkStep, file: str, call: RecordedCall, made: dict[int, list[ToolCall]]) -> FixStep:
     if not step.is_edit:
         return FixStep(step.what, None, (), (), call)
-    made = calls_of(tools.get(step.turn), texts.get(step.turn, (0, ""))[1])[step.part : step.part + 1]
-    lines = (made[0].added, made[0].removed) if made else ((), ())
+    edits = made.get(step.turn, [])[step.part : step.part + 1]
+    lines = (edits[0].added, edits[0].removed) if edits else ((), ())
     return FixStep(None, file, _short(lines[0]), _short(lines[1]), call)
 
 

@@ -28,12 +28,11 @@ from crystal.store import Store
 from crystal.store.capture.projects import places_of
 from crystal.store.memories import learned, memories
 from crystal.store.memories.history import history_of
-from crystal.store.sessions.turn_texts import turn_texts
 from crystal.store.work import queries
-from crystal.store.work.index import hash_for, tools_of
+from crystal.store.work.index import calls_in, hash_for
 from crystal.text.folders import is_folder, is_within, outermost
 from crystal.transcript.project import find_project, work_tree
-from crystal.work.calls import ToolCall, calls_of, file_name
+from crystal.work.calls import ToolCall, file_name
 from crystal.work.validity import KnownEdit, PathInProject, named_files, worst
 
 if TYPE_CHECKING:
@@ -181,11 +180,10 @@ def _claims_of(
 def _calls(store: Store, paths: FilePaths, chunks: Sequence[int]) -> dict[int, list[tuple[ToolCall, PathInProject]]]:
     """Return the edits that the calls of some chunks made, each with its file."""
     rows = queries.edits_of_chunks(store, chunks)
-    turns = {turn for _, turn, *_ in rows}
-    texts, tools = turn_texts(store, turns), tools_of(store, turns)
+    made = calls_in(store, {turn for _, turn, *_ in rows})
     found: dict[int, list[tuple[ToolCall, PathInProject]]] = {}
     for chunk, turn, part, cwd, folder in rows:
-        known = calls_of(tools.get(turn), texts.get(turn, (0, ""))[1])
+        known = made.get(turn, [])
         file = paths.find(known[part].what, cwd, folder) if part < len(known) else None
         if file is not None:
             found.setdefault(chunk, []).append((known[part], file))
@@ -194,8 +192,7 @@ def _calls(store: Store, paths: FilePaths, chunks: Sequence[int]) -> dict[int, l
 
 def _edit(store: Store, one: KnownEdit) -> ToolCall | None:
     """Return what an edit did; None if it was forgotten meanwhile."""
-    text = turn_texts(store, [one.turn]).get(one.turn, (0, ""))[1]
-    return next(iter(calls_of(tools_of(store, [one.turn]).get(one.turn), text)[one.part : one.part + 1]), None)
+    return next(iter(calls_in(store, [one.turn]).get(one.turn, [])[one.part : one.part + 1]), None)
 
 
 def _place_of(machine: Machine, store: Store, cwd: str, folder: str | None, look: Look) -> ProjectFolder | None:

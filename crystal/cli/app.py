@@ -57,7 +57,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Bring in and take out": {
         "backfill": ("capture", "Import past sessions, newest first."),
-        "import": ("imports", "Import exports of ChatGPT, Claude.ai, SpecStory or crystal."),
+        "import": ("capture", "Import exports of ChatGPT, Claude.ai, SpecStory or crystal."),
         "migrate": ("migrate", "Take over what other memory programs have stored."),
         "export": ("export", "Write sessions as JSON Lines, Markdown, or one HTML page."),
         "handoff": ("handoff", "Go on with a session in another agent."),

@@ -1,4 +1,4 @@
-"""Implement ``crystal sync`` and ``crystal backfill``: capture on demand, then make vectors, index and summaries."""
+"""Implement ``crystal sync``, ``backfill`` and ``import``: capture on demand, then make vectors and summaries."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,6 +33,7 @@ from crystal.cli.options import (
     RemoveTimer,
     TimerDryRun,
     Transcripts,
+    argument,
     changes_timer,
     existing,
     flag,
@@ -159,6 +161,33 @@ def backfill(
         if not given and limit is None and after is None:
             note_refused(machine, tally)
         finish_import(machine, tally, embed=embed, wait=wait, as_json=as_json)
+
+
+def import_(
+    paths: Annotated[list[Path], argument("Exports, .zip archives, or folders of them.", "FILE...")],
+    as_json: AsJson = False,
+) -> None:
+    """Import what ChatGPT, Claude.ai, SpecStory or crystal exported. You need not unpack an archive.
+
+    You can import a newer export at any time: only what is new is added.
+    """
+    from crystal.app.import_exports import KNOWN_FORMS, name_archives, plan_exports, unpacked
+    from crystal.app.import_open_form import import_export
+    from crystal.export.form import is_export
+
+    given = [path.absolute() for path in existing(paths, f"give {KNOWN_FORMS}")]
+    with open_machine() as machine, unpacked(machine, given) as files:
+        own = [path for path in files if is_export(path)]
+        others = [path for path in files if path not in own]
+        unread = Tally()
+        plan = plan_exports(machine, others, named=given, tally=unread)
+        tally = import_with_bar(machine, plan, again="the same command")
+        tally.join(unread)
+        with progress_bar("importing", sum(path.stat().st_size for path in own)) as advance:
+            for path in own:
+                tally.join(import_export(machine, path, advance))
+        tally.problems = name_archives(tally.problems or {}, machine, given)
+        finish_import(machine, tally, as_json=as_json)
 
 
 def finish_import(

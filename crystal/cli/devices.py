@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -35,21 +36,22 @@ def devices(context: typer.Context, *, as_json: AsJson = False) -> None:
     answer({"role": role, "devices": [_json(one) for one in found]}, lines or [none], as_json=as_json)
 
 
-def _remarks(one: DeviceStatus, now: int) -> list[str]:
+def _remarks(one: DeviceStatus, now: int) -> Iterator[str]:
     peer = one.peer
-    words = ["never heard" if peer.heard_at is None else f"heard {ago(peer.heard_at, now)}"]
-    words += ["home of this machine"] if peer.side == "home" else [f"agent {peer.agent}"] * bool(peer.agent)
+    yield "never heard" if peer.heard_at is None else f"heard {ago(peer.heard_at, now)}"
+    yield from ["home of this machine"] if peer.side == "home" else [f"agent {peer.agent}"] * bool(peer.agent)
     if peer.revoked_at is not None:
-        words.append("REVOKED" + (", but the relay still lets it in: crystal relay poll" if peer.token_id else ""))
+        yield "REVOKED" + (", but the relay still lets it in: crystal relay poll" if peer.token_id else "")
     elif one.state != "ok":
-        words.append(f"{one.state}: see crystal relay status")
+        yield f"{one.state}: see crystal relay status"
     if peer.revoked_at is None and peer.generation > peer.accepted_from:
-        words.append("new keys are on their way")
+        yield "new keys are on their way"
     if peer.forked_at is not None:
-        words.append("two copies of it are sending")
-    words += [f"{one.missing:,} missing"] if one.missing and peer.revoked_at is None else []
-    words += [successor_words(peer.name, one.successor)] if one.successor is not None else []
-    return words
+        yield "two copies of it are sending"
+    if one.missing and peer.revoked_at is None:
+        yield f"{one.missing:,} missing"
+    if one.successor is not None:
+        yield successor_words(peer.name, one.successor)
 
 
 def _json(one: DeviceStatus) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import typer
@@ -99,50 +99,47 @@ def _stream_json(one: StreamStatus) -> dict[str, Any]:
     }
 
 
-def _relay_lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
-    lines = [("role", state.role)]
+def _relay_lines(state: RelayState, ago: Callable[[int | None], str]) -> Iterator[tuple[str, str]]:
+    yield "role", state.role
     if state.url is not None:
         answers = {True: "answers", False: "is not available now", None: "was not asked"}[state.reachable]
-        lines.append(("relay", f"{state.url} {answers}"))
+        yield "relay", f"{state.url} {answers}"
     elif state.role != "standalone":
-        lines.append(("relay", "none is set"))
+        yield "relay", "none is set"
     if state.problem is not None:
-        lines.append(("problem", state.problem.message))
-        lines += [("", f"hint: {state.problem.hint}")] if state.problem.hint else []
+        yield "problem", state.problem.message
+        if state.problem.hint:
+            yield "", f"hint: {state.problem.hint}"
     if state.home is not None:
         heard = "never heard yet" if state.home.heard_at is None else f"last heard {ago(state.home.heard_at)}"
-        lines.append(("home", f"{state.home.own_name}, {heard}"))
-    return lines
+        yield "home", f"{state.home.own_name}, {heard}"
 
 
-def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
-    lines = [*_relay_lines(state, ago), *_outbox_lines(state, ago)]
+def _lines(state: RelayState, ago: Callable[[int | None], str]) -> Iterator[tuple[str, str]]:
+    yield from (*_relay_lines(state, ago), *_outbox_lines(state, ago))
     forgotten = unconfirmed_words(state.forgotten, ago)
-    lines += [("forgotten", forgotten)] if forgotten is not None else []
+    if forgotten is not None:
+        yield "forgotten", forgotten
     for problem in state.lost:
-        lines.append(
-            ("lost", f"{problem.message} (since {ago(problem.since)}, found {count_words(problem.tries, 'time')})")
-        )
-        lines.append(("", "hint: check the relay's disk; if it happens again, use another relay"))
+        yield "lost", f"{problem.message} (since {ago(problem.since)}, found {count_words(problem.tries, 'time')})"
+        yield "", "hint: check the relay's disk; if it happens again, use another relay"
     for peer in state.unheard:
-        lines.append(("unheard", f"{peer.name}: nothing has arrived since it was paired {ago(peer.paired_at)}"))
-        lines.append(
-            ("", "hint: on it run: crystal relay status; if it has sent something, the relay does not keep it")
-        )
-    lines += [("successor", f"{name}: {successor_words(name, new)}") for name, new in state.successors.items()]
+        yield "unheard", f"{peer.name}: nothing has arrived since it was paired {ago(peer.paired_at)}"
+        yield "", "hint: on it run: crystal relay status; if it has sent something, the relay does not keep it"
+    for name, new in state.successors.items():
+        yield "successor", f"{name}: {successor_words(name, new)}"
     ids = short_ids([one.known.stream for one in state.streams] + [one.stream for one in state.skips])
-    lines += [line for one in _shown(state.streams) for line in _stream_lines(one, ids[one.known.stream], ago)]
+    for one in _shown(state.streams):
+        yield from _stream_lines(one, ids[one.known.stream], ago)
     hidden = sum(one.is_unproven for one in state.streams) - MAX_UNPROVEN_SHOWN
     if hidden > 0:
-        lines.append(("", f"and {count_words(hidden, 'stream')} more with nothing from a device: --json lists them"))
+        yield "", f"and {count_words(hidden, 'stream')} more with nothing from a device: --json lists them"
     for device, refused in state.refused:
-        who = device or "unknown senders"
-        lines.append(("refused", f"{who}: {_reason(refused)} (last {ago(refused.last_at)})"))
+        yield "refused", f"{device or 'unknown senders'}: {_reason(refused)} (last {ago(refused.last_at)})"
     names = {one.known.stream: one.device for one in state.streams}
     for skip in state.skips:
         who = names.get(skip.stream) or ids[skip.stream]
-        lines.append(("skipped", f"{who}: number {skip.seq} ({skip.code or 'it had not arrived'}), {ago(skip.at)}"))
-    return lines
+        yield "skipped", f"{who}: number {skip.seq} ({skip.code or 'it had not arrived'}), {ago(skip.at)}"
 
 
 def successor_words(name: str, successor: str) -> str:
@@ -151,20 +148,18 @@ def successor_words(name: str, successor: str) -> str:
     return f"{successor} sends its transcripts now; if they are one machine: {revoke}"
 
 
-def _outbox_lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
+def _outbox_lines(state: RelayState, ago: Callable[[int | None], str]) -> Iterator[tuple[str, str]]:
     backlog, resting = state.backlog, state.resting
     if backlog is None:
-        return []
+        return
     words = "nothing waits"
     if backlog.blobs:
         words = f"{count_words(backlog.blobs, 'blob')}, {size_words(backlog.bytes)}, not confirmed by home"
         words += f" since {ago(backlog.since)}"
         words += f"; {backlog.unsent:,} of them not at the relay yet" if backlog.unsent else "; all are at the relay"
-    lines = [("outbox", words)]
+    yield "outbox", words
     if resting is not None:
-        tries = "1 try" if resting.tries == 1 else f"{resting.tries:,} tries"
-        lines.append(("", f"{resting.message} (since {ago(resting.since)}, {tries})"))
-    return lines
+        yield "", f"{resting.message} (since {ago(resting.since)}, {count_words(resting.tries, 'try')})"
 
 
 def _shown(streams: Sequence[StreamStatus]) -> list[StreamStatus]:
@@ -188,27 +183,21 @@ def _reason(one: RefusalCount) -> str:
     return words.get(one.code, f"{refused} ({one.code})")
 
 
-def _stream_lines(one: StreamStatus, ident: str, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
+def _stream_lines(one: StreamStatus, ident: str, ago: Callable[[int | None], str]) -> Iterator[tuple[str, str]]:
     known = one.known
     words = f"{one.device or 'unknown sender'}, {known.lane or 'new'} {ident}: {known.last_seq:,} taken"
     if one.missing:
         words += f", {one.missing:,} missing (from {known.last_seq + 1:,})"
         words += f", {one.at_relay:,} of them at the relay" if one.at_relay is not None else ""
-    lines = [("stream", words)]
+    yield "stream", words
     if known.state == "left":
-        lines.append(("", f"left: {known.detail or known.code}"))
+        yield "", f"left: {known.detail or known.code}"
     elif (known.state, known.code) == ("waiting", "gap") and one.device:
-        lines.append(("", _still_there(one)))
+        left = max(1, one.missing - (one.at_relay or 0))
+        verb, they = ("is", "it comes") if left == 1 else ("are", "they come")
+        yield "", f"{one.device}: {count_words(left, 'message')} {verb} still on {one.device}; {they} when it syncs"
     elif known.state != "ok":
-        lines.append(("", f"{known.state}: {known.detail or known.code} (since {ago(known.since)})"))
+        yield "", f"{known.state}: {known.detail or known.code} (since {ago(known.since)})"
         if one.is_stuck and one.device and known.head > known.last_seq:
             skip = shlex.join(["crystal", "relay", "skip", one.device, str(known.last_seq + 1)])
-            lines.append(("", f"if home can never accept it: {skip}"))
-    return lines
-
-
-def _still_there(one: StreamStatus) -> str:
-    """Describe how many messages are still on a device."""
-    left = max(1, one.missing - (one.at_relay or 0))
-    verb, they = ("is", "it comes") if left == 1 else ("are", "they come")
-    return f"{one.device}: {count_words(left, 'message')} {verb} still on {one.device}; {they} when it syncs"
+            yield "", f"if home can never accept it: {skip}"

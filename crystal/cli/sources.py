@@ -91,7 +91,7 @@ def remove(
 @commands.command("watch")
 def watch() -> None:
     """Index changes as they happen, until Ctrl-C. Needs the package watchfiles."""
-    from crystal.app.watch_sources import watch_sources
+    from crystal.app.watch import watch_sources
 
     watch_sources(_print_sync, begin=lambda: say("watching; Ctrl-C ends it", stream=sys.stderr))
 

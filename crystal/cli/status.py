@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -79,42 +79,43 @@ def _say_failure(error: CrystalError, state: CaptureState, now: int, *, as_json:
     return is_shown
 
 
-def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
-    """Return the lines of the status page as (name, words)."""
+def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> Iterator[tuple[str, str]]:
+    """Yield the lines of the status page as (name, words)."""
     from crystal.app.status import FIND_UNEXAMINED, describe_unexamined
     from crystal.app.watcher import status_words
 
-    places, first = found["places"], found["span"]["first"]
-    lines = [
-        ("memory", _memory(found["counts"]) + ("" if first is None else f"; since {ago(first)}")),
-        *([("sources", _sources(found["sources"]))] if found["sources"] else []),
-        *_sizes(found["sizes"]),
-        ("transcripts", _transcripts(found)),
-        *(("clean-up", words) for words in found["cleanup"]),
-        ("waiting", _waiting(found["queues"])),
-        *([("working on", _progress(found["progress"]))] if found["progress"] else []),
-        *(("watching", words) for words in status_words(**found["watcher"])),
-        ("embedding", _embedding(found["embedding"])),
-        *_relay(found["relay"], ago),
-        ("hook", _hook(found["hook"])),
-        ("cost", _costs(found["costs"])),
-    ]
+    first = found["span"]["first"]
+    yield "memory", _memory(found["counts"]) + ("" if first is None else f"; since {ago(first)}")
+    if found["sources"]:
+        yield "sources", _sources(found["sources"])
+    yield from _sizes(found["sizes"])
+    yield "transcripts", _transcripts(found)
+    yield from (("clean-up", words) for words in found["cleanup"])
+    yield "waiting", _waiting(found["queues"])
+    if found["progress"]:
+        yield "working on", _progress(found["progress"])
+    yield from (("watching", words) for words in status_words(**found["watcher"]))
+    yield "embedding", _embedding(found["embedding"])
+    yield from _relay(found["relay"], ago)
+    yield "hook", _hook(found["hook"])
+    yield "cost", _costs(found["costs"])
     if found["capture"]["private_sessions"]:
-        lines.append(("closed", ", ".join(found["capture"]["private_sessions"])))
+        yield "closed", ", ".join(found["capture"]["private_sessions"])
     if found["redactions"]:
-        lines.append(("redacted", ", ".join(f"{count:,} {kind}" for kind, count in found["redactions"].items())))
+        yield "redacted", ", ".join(f"{count:,} {kind}" for kind, count in found["redactions"].items())
     unexamined = describe_unexamined(found["redactions"])
     if unexamined:
-        lines.append(("left out", f"{unexamined} ({FIND_UNEXAMINED})"))
-    lines += [("problem", f"{one['part']}: {one['message']} (since {ago(one['since'])})") for one in found["problems"]]
-    return [*lines, ("stored in", places["database"])]
+        yield "left out", f"{unexamined} ({FIND_UNEXAMINED})"
+    for one in found["problems"]:
+        yield "problem", f"{one['part']}: {one['message']} (since {ago(one['since'])})"
+    yield "stored in", found["places"]["database"]
 
 
-def _sizes(sizes: dict[str, int]) -> list[tuple[str, str]]:
+def _sizes(sizes: dict[str, int]) -> Iterator[tuple[str, str]]:
     whole, plain = size_words(sizes["whole"]), size_words(sizes["archived_plain"])
-    sums = ("whole", "archived_plain")
-    parts = [f"{name} {size_words(size)}" for name, size in sizes.items() if size and name not in sums]
-    return [("size", f"{whole} on disk for {plain} of transcripts"), ("", ", ".join(parts))]
+    yield "size", f"{whole} on disk for {plain} of transcripts"
+    parts = {name: size for name, size in sizes.items() if name not in ("whole", "archived_plain")}
+    yield "", ", ".join(f"{name} {size_words(size)}" for name, size in parts.items() if size)
 
 
 def _sources(sources: list[dict[str, Any]]) -> str:
@@ -126,9 +127,9 @@ def _sources(sources: list[dict[str, Any]]) -> str:
 
 
 def _memory(counts: dict[str, int]) -> str:
-    said = [count_words(counts[name], name[:-1]) for name in ("sessions", "turns", "chunks")]
-    kept = counts["memories"]
-    return ", ".join([*said, *([count_words(kept, "memory")] if kept else [])])
+    words = [count_words(counts[name], name[:-1]) for name in ("sessions", "turns", "chunks")]
+    words += [count_words(counts["memories"], "memory")] if counts["memories"] else []
+    return ", ".join(words)
 
 
 def _progress(progress: dict[str, Any]) -> str:
@@ -150,40 +151,34 @@ def _embedding(embedding: dict[str, Any]) -> str:
     return used if embedding["provider"] == serving["provider"] else f"{embedding['provider']} is set; in use is {used}"
 
 
-def _relay(relay: dict[str, Any] | None, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
+def _relay(relay: dict[str, Any] | None, ago: Callable[[int | None], str]) -> Iterator[tuple[str, str]]:
     if relay is None:
-        return []
-    lines = []
+        return
+    from crystal.app.sync.forget import unconfirmed_words
+
     if relay["role"] == "device":
-        lines.append(("relay", _to_home(relay, ago)))
+        yield "relay", _to_home(relay, ago)
     if relay["mirror"] is not None:
         mirror = relay["mirror"]
         words = f"{count_words(mirror['chunks'], 'chunk')} of home, as of {ago(mirror['as_of'])}"
-        lines.append(("mirror", words if mirror["complete"] else f"{words}; not complete yet"))
-    from crystal.app.sync.forget import unconfirmed_words
-
+        yield "mirror", words if mirror["complete"] else f"{words}; not complete yet"
     forgotten = unconfirmed_words(relay["forgotten"], ago)
     if forgotten is not None:
-        lines.append(("forgotten", forgotten))
+        yield "forgotten", forgotten
     if relay["refused"]:
-        lines.append(("refused", f"{count_words(relay['refused'], 'time')} (see: crystal relay status)"))
+        yield "refused", f"{count_words(relay['refused'], 'time')} (see: crystal relay status)"
     if relay["role"] == "home":
         names = [_of_device(one, ago) for one in relay["devices"]]
-        lines.append(
-            ("relay", f"home; {'; '.join(names)}" if names else "home; no device yet (run: crystal relay pair)")
-        )
-    return lines
+        yield "relay", f"home; {'; '.join(names) or 'no device yet (run: crystal relay pair)'}"
 
 
 def _to_home(relay: dict[str, Any], ago: Callable[[int | None], str]) -> str:
     if relay["home"] is None:
         return "device that has not joined a home yet (run: crystal relay join)"
-    box = relay["outbox"]
+    box, waits = relay["outbox"], "nothing waits"
     if box["blobs"]:
         waits = f"{count_words(box['blobs'], 'blob')} ({size_words(box['bytes'])}) without a receipt, the oldest of "
         waits += f"{ago(box['since'])}; {box['unsent']:,} not sent yet"
-    else:
-        waits = "nothing waits"
     if box["past_left"]:
         waits += f"; {count_words(box['past_left'], 'archived part')} of the past to follow"
     return f"device of {relay['home']['name']}, heard {ago(relay['home']['heard'])}; {waits}"

@@ -34,7 +34,7 @@ def web(
     The link opens the page once, in one browser; nothing needs a network.
     """
     from crystal.app.context import open_reader
-    from crystal.web.server import serve
+    from crystal.web.app import serve
 
     with open_reader():  # raises if there is no memory yet
         pass

@@ -20,15 +20,17 @@ from starlette.types import ASGIApp
 
 from crystal.app.context import Machine, damage_explained, open_machine, open_reader
 from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, UnavailableError, UsageError
+from crystal.serving.listening import LOOPBACK, listen, run
 from crystal.web.pages import about, forget, health, memories, review, search, session, settings, timeline, usage
 from crystal.web.rendering import Renderer
 from crystal.web.responses import Answer, Page, PlainText, Redirect, RequestValues
-from crystal.web.security import Access, Guard, Refusal
+from crystal.web.security import OPEN_PATH, Access, Guard, Refusal
 
 Handler = Callable[[Machine, RequestValues], Answer]
 Opener = Callable[[], AbstractContextManager[Machine]]
 
 STATUS = ((NotFoundError, 404), (UsageError, 400), (NotConfiguredError, 503), (UnavailableError, 503))
+DEFAULT_PORT = 8642
 STATIC = {"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
@@ -165,3 +167,22 @@ async def _failed(renderer: Renderer, _: Request, error: Exception) -> Response:
 
 def _error_page(error: CrystalError, title: str, status: int, back: str = "/") -> Page:
     return Page("error.html", title, {"error": error, "back": back}, status)
+
+
+def serve(filters: Mapping[str, Callable[..., Any]], port: int | None, ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Args:
+        filters: Functions of the command line for the templates.
+        port: None for the usual port, or any free one if that is taken.
+        ready: Called with the opening link as soon as the server listens.
+
+    Raises:
+        UsageError: The number is not a port.
+        UnavailableError: The port is taken.
+    """
+    with listen(port, DEFAULT_PORT, "crystal web") as listening:
+        number = listening.getsockname()[1]
+        access = Access(f"crystal-{number}")
+        ready(f"http://{LOOPBACK}:{number}{OPEN_PATH}?token={access.link}")
+        run(make_app(filters, access), listening)

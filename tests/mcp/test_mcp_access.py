@@ -11,8 +11,7 @@ from crystal.credentials import access
 from crystal.credentials.access import make_grant, read_grants
 from crystal.credentials.access_log import MAX_BYTES, AccessLog, LogEntry
 from crystal.errors import UsageError
-from crystal.mcp.remote.token_guard import Rates
-from crystal.serving.rates import Rate
+from crystal.mcp.remote.token_guard import Rate, Rates
 from crystal.store import Store
 from tests.support.command import crystal
 from tests.support.remote_client import Remote, token_for

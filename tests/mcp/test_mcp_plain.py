@@ -99,8 +99,7 @@ def test_the_description_is_open_and_says_the_address(told: Store) -> None:
 def test_every_answer_is_as_the_description_says(told: Store) -> None:
     import schemathesis
 
-    from crystal.mcp.remote.token_guard import Rates
-    from crystal.serving.rates import Rate
+    from crystal.mcp.remote.token_guard import Rate, Rates
 
     free = Rates(*[Rate(1e9, 1e9) for _ in range(4)])
     remote = Remote(token_for("phone"), free)

@@ -22,8 +22,7 @@ from crystal.errors import NotConfiguredError, UsageError
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.remote.http_transport import MAX_BODY
 from crystal.mcp.remote.server import ServerAddress
-from crystal.mcp.remote.token_guard import HEADERS, Rates
-from crystal.serving.rates import Rate
+from crystal.mcp.remote.token_guard import HEADERS, Rate, Rates
 from crystal.store import Store
 from tests.support.command import crystal
 from tests.support.examples import part_of

@@ -11,7 +11,7 @@ import pytest
 
 from crystal import Crystal
 from crystal.app.context import default_paths, open_machine
-from crystal.app.watch_sources import watch_sources
+from crystal.app.watch import watch_sources
 from crystal.capture.lock import try_lock
 from crystal.sources import watch
 from tests.support.command import crystal

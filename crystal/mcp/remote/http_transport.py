@@ -19,31 +19,10 @@ from starlette.responses import Response
 
 from crystal.credentials.access import MAX_GRANTS, Grant
 from crystal.credentials.access_log import AccessLog
+from crystal.mcp import protocol
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.handlers import ClientContext, RequestHandlers, Settings
-from crystal.mcp.protocol import (
-    BUSY,
-    FORBIDDEN,
-    GREETINGS,
-    HEADER_MISMATCH,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    LEGACY,
-    MAX_AT_ONCE,
-    MAX_WAITING,
-    METHOD_NOT_FOUND,
-    MODERN,
-    PARSE_ERROR,
-    UNSUPPORTED_VERSION,
-    Dispatcher,
-    McpError,
-    Result,
-    RpcMessage,
-    parse_line,
-    response,
-    unsupported,
-    version_of,
-)
+from crystal.mcp.protocol import Dispatcher, McpError, Result, RpcMessage, parse_line, response, unsupported, version_of
 from crystal.mcp.remote.token_guard import log_request
 from crystal.mcp.stdio import encoded
 from crystal.serving.request_checks import read_body
@@ -51,9 +30,9 @@ from crystal.serving.request_checks import read_body
 MAX_BODY = 1 << 20
 DEFAULT_VERSION = "2025-03-26"
 """The version of a request without the version header."""
-STATUS = {PARSE_ERROR: 400, INVALID_REQUEST: 400, HEADER_MISMATCH: 400, UNSUPPORTED_VERSION: 400, FORBIDDEN: 403,
-          BUSY: 503}  # fmt: skip
-MODERN_STATUS = {**STATUS, INVALID_PARAMS: 400, METHOD_NOT_FOUND: 404}
+WRONG = (protocol.PARSE_ERROR, protocol.INVALID_REQUEST, protocol.HEADER_MISMATCH, protocol.UNSUPPORTED_VERSION)
+STATUS = {**dict.fromkeys(WRONG, 400), protocol.FORBIDDEN: 403, protocol.BUSY: 503}
+MODERN_STATUS = {**STATUS, protocol.INVALID_PARAMS: 400, protocol.METHOD_NOT_FOUND: 404}
 NAMED = {"tools/call": "name", "resources/read": "uri"}
 """The parameter that a request of 2026 repeats in the header ``Mcp-Name``."""
 TOOL_NAMES = frozenset(tool.name for tool in (*TOOLS, *ALIASES, *CONNECTOR))
@@ -72,19 +51,19 @@ class Transport:
     def __init__(self, settings: Settings, log: AccessLog, url: str) -> None:
         self._settings, self._log, self._url = settings, log, url
         self._answers: dict[Grant, Dispatcher] = {}
-        self._threads, self._waiting = CapacityLimiter(MAX_AT_ONCE), 0
+        self._threads, self._waiting = CapacityLimiter(protocol.MAX_AT_ONCE), 0
 
     async def endpoint(self, request: Request) -> Response:
         """Answer one POST."""
         if request.method != "POST":
             return Response(status_code=405, headers={"allow": "POST"})
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            return _failed(McpError(INVALID_REQUEST, "the body is application/json"), 415)
+            return _failed(McpError(protocol.INVALID_REQUEST, "the body is application/json"), 415)
         body = await read_body(request.receive, MAX_BODY)
         if body is None:
-            return _failed(McpError(INVALID_REQUEST, f"a body has at most {MAX_BODY} bytes"), 413)
+            return _failed(McpError(protocol.INVALID_REQUEST, f"a body has at most {MAX_BODY} bytes"), 413)
         if not body.strip():  # parse_line allows an empty line
-            return _failed(McpError(PARSE_ERROR, "the body is empty"))
+            return _failed(McpError(protocol.PARSE_ERROR, "the body is empty"))
         message = None
         try:
             message = parse_line(body)
@@ -98,7 +77,7 @@ class Transport:
         version = _checked_version(message, request.headers)
         answers = self.answers(request.state.grant)
         try:
-            if message.method in GREETINGS:
+            if message.method in protocol.GREETINGS:
                 return _json(response(message.id, answers.greeting(message, version_of(message))))
             if not answers.knows(message.method):
                 raise unsupported(message)
@@ -113,8 +92,8 @@ class Transport:
             McpError: Too many requests are waiting.
         """
         work = partial(self._work, message, version, request.state.grant, request.state.address)
-        if self._waiting >= MAX_WAITING:
-            raise McpError(BUSY, f"{MAX_WAITING} requests are waiting; try again in a moment")
+        if self._waiting >= protocol.MAX_WAITING:
+            raise McpError(protocol.BUSY, f"{protocol.MAX_WAITING} requests are waiting; try again in a moment")
         self._waiting += 1
         try:
             return await run_sync(work, limiter=self._threads)
@@ -147,7 +126,7 @@ def challenge(scope: str) -> dict[str, str]:
 def outcome_of(answer: Result) -> str:
     """Return the outcome of a request for the log: ``ok``, ``error`` or ``refused``."""
     if "error" in answer:
-        return "refused" if answer["error"]["code"] == FORBIDDEN else "error"
+        return "refused" if answer["error"]["code"] == protocol.FORBIDDEN else "error"
     return "error" if answer["result"].get("isError") else "ok"
 
 
@@ -159,18 +138,18 @@ def _checked_version(message: RpcMessage, headers: Headers) -> str:
     """
     named, header = version_of(message), headers.get("mcp-protocol-version")
     if named is None:
-        if header in MODERN:
-            raise McpError(INVALID_PARAMS, f"a request of {header} names its version in params._meta")
-        if header is not None and header not in LEGACY and message.method != "initialize":
-            known = {"supported": [*LEGACY, *MODERN], "requested": header[:40]}
-            raise McpError(UNSUPPORTED_VERSION, f"version {header[:40]!r} is not supported", known)
+        if header in protocol.MODERN:
+            raise McpError(protocol.INVALID_PARAMS, f"a request of {header} names its version in params._meta")
+        if header is not None and header not in protocol.LEGACY and message.method != "initialize":
+            known = {"supported": [*protocol.LEGACY, *protocol.MODERN], "requested": header[:40]}
+            raise McpError(protocol.UNSUPPORTED_VERSION, f"version {header[:40]!r} is not supported", known)
         return header or DEFAULT_VERSION
     wanted = {"mcp-protocol-version": named, "mcp-method": message.method}
     if (key := NAMED.get(message.method)) and isinstance(value := message.params.get(key), str):
         wanted["mcp-name"] = value
     for name, value in wanted.items():
         if [_decoded(one) for one in headers.getlist(name)] != [value]:
-            raise McpError(HEADER_MISMATCH, f"the header {name} does not say what the body says")
+            raise McpError(protocol.HEADER_MISMATCH, f"the header {name} does not say what the body says")
     return named
 
 
@@ -188,8 +167,8 @@ def _sent(answer: Result, version: str) -> Response:
     if "error" not in answer:
         return _json(answer)
     code = answer["error"]["code"]
-    headers = challenge(answer["error"]["data"]["scope"]) if code == FORBIDDEN else None
-    return _json(answer, (MODERN_STATUS if version in MODERN else STATUS).get(code, 200), headers)
+    headers = challenge(answer["error"]["data"]["scope"]) if code == protocol.FORBIDDEN else None
+    return _json(answer, (MODERN_STATUS if version in protocol.MODERN else STATUS).get(code, 200), headers)
 
 
 def _failed(error: McpError, status: int | None = None, ident: str | int | None = None) -> Response:

@@ -10,7 +10,7 @@ import ipaddress
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
@@ -21,7 +21,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from crystal.credentials.access import Grant, TokenChecker
 from crystal.credentials.access_log import AccessLog, LogEntry
 from crystal.errors import CrystalError
-from crystal.serving.rates import Rate
 from crystal.serving.request_checks import LOCAL_NAMES, name_of_host, read_body, with_headers
 
 HEADERS = {
@@ -34,8 +33,41 @@ METADATA = "/.well-known/oauth-protected-resource/mcp"
 PUBLIC_PATHS = ("/openapi.json",)
 """Paths that need no token; they contain nothing from the memory."""
 MAX_FORM = 1 << 16
+MAX_NAMES = 10_000
 UNKNOWN, CHALLENGE = "this needs a valid token", 'Bearer realm="crystal"'
 INVALID = ', error="invalid_token", error_description="unknown, expired or revoked"'
+
+
+class Rate:
+    """A limit for each name, such as an address.
+
+    Args:
+        at_once: Maximum number of requests in a burst.
+        per_second: Number of further requests per second.
+        clock: A monotonic clock in seconds.
+    """
+
+    def __init__(self, at_once: float, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._at_once, self._per_second, self._clock = at_once, per_second, clock
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def wait(self, name: str) -> float:
+        """Return the seconds to wait; 0 if the request is allowed."""
+        left, _ = self._now(name)
+        return 0.0 if left >= 1 else (1 - left) / self._per_second
+
+    def count(self, name: str) -> None:
+        """Count a request."""
+        left, now = self._now(name)
+        self._left.pop(name, None)  # so that the newest is last
+        self._left[name] = max(0.0, left - 1), now
+        if len(self._left) > MAX_NAMES:
+            del self._left[next(iter(self._left))]
+
+    def _now(self, name: str) -> tuple[float, float]:
+        now = self._clock()
+        left, at = self._left.get(name, (self._at_once, now))
+        return min(self._at_once, left + (now - at) * self._per_second), now
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.privacy import store_key
@@ -10,7 +10,7 @@ from crystal.store.connection import GIVEN, Store
 from crystal.store.notes import WORK_CURSOR, WORK_FORM, drop_note, work_cursor, write_note
 from crystal.store.sessions.turn_texts import turn_texts
 from crystal.work.call_results import Pair, PairedTurn, pair
-from crystal.work.calls import calls_of
+from crystal.work.calls import ToolCall, calls_of
 from crystal.work.errors import error_lines
 from crystal.work.line_hashes import Hash, hasher, line_hashes
 from crystal.work.outcomes import CallOutcome, outcome_of
@@ -156,3 +156,9 @@ def tools_of(store: Store, turns: Iterable[int]) -> dict[int, str | None]:
     """Return the tool of each call, by turn."""
     sql = f"SELECT id, tool FROM turns WHERE id IN {GIVEN}"
     return {int(ident): tool for ident, tool in store.rows(sql, ([*turns],))}
+
+
+def calls_in(store: Store, turns: Collection[int]) -> dict[int, list[ToolCall]]:
+    """Return the calls of tools that turns contain, by turn; those that were forgotten meanwhile have none."""
+    tools = tools_of(store, turns)
+    return {turn: calls_of(tools.get(turn), text) for turn, (_, text) in turn_texts(store, turns).items()}
