@@ -146,24 +146,20 @@ def continue_import(machine: Machine, advance: Callable[[int, int], None], is_ov
         advance: Told the bytes done, and those to do.
         is_over: Asked after each piece.
     """
-    with try_lock(machine.places.data_dir / BACKFILL_LOCK) as held:
-        if held is not None:
-            _continue_import(machine, advance, is_over)
+    with try_lock(machine.places.data_dir / BACKFILL_LOCK) as held, contextlib.suppress(_OverError):
+        if held is None:
+            return
+        asked, done = _asked_at(machine), 0
+        plan = _plan_pending(machine, read_pending_import(machine.places.data_dir))
+        total = sum(past.todo for past in plan)
 
+        def progress(more: int) -> None:
+            nonlocal done
+            done += more
+            advance(done, max(done, total))
+            if is_over() or _asked_at(machine) != asked:
+                raise _OverError
 
-def _continue_import(machine: Machine, advance: Callable[[int, int], None], is_over: Callable[[], bool]) -> None:
-    asked, done = _asked_at(machine), 0
-    plan = _plan_pending(machine, read_pending_import(machine.places.data_dir))
-    total = sum(past.todo for past in plan)
-
-    def progress(more: int) -> None:
-        nonlocal done
-        done += more
-        advance(done, max(done, total))
-        if is_over() or _asked_at(machine) != asked:
-            raise _OverError
-
-    with contextlib.suppress(_OverError):
         _import_sessions(machine, plan, progress, 0)
         drop_pending(machine, plan)  # not all: somebody may have asked for more meanwhile
 

@@ -179,16 +179,14 @@ def _project_of(machine: Machine, path: Path, target: Path, policy: Policy) -> P
     return project
 
 
-def _belonging(machine: Machine, project: Project, policy: Policy) -> list[Remembered]:
-    """Return the confirmed memories of a project, and those that hold everywhere; none of a private or isolated one."""
-    found = []
+def _belonging(machine: Machine, project: Project, policy: Policy) -> Iterator[Remembered]:
+    """Yield the confirmed memories of a project, and those that hold everywhere; none of a private or isolated one."""
     with seen_by(machine, None, project.cwd) as sources:
         for one, place in sources.memories:
             is_here = place is None or sources.is_same(project, place, one.device)
             is_private = place is not None and policy.is_private_folder(place.cwd)
             if is_here and not is_private and not one.source.startswith("learned"):  # that nobody has reviewed
-                found.append(one)
-    return found
+                yield one
 
 
 def _why_refused(text: str, clean: Callable[[str], tuple[str, object]]) -> str | None:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from crystal.app.capture import LOCK_SECONDS
@@ -162,22 +162,18 @@ def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: 
     return left_out, missing
 
 
-def _what_is_missing(config: Config, found: Salvage, has_record: bool, left_out: int) -> list[str]:
-    missing = []
+def _what_is_missing(config: Config, found: Salvage, has_record: bool, left_out: int) -> Iterator[str]:
     is_recorded = any(path.stat().st_size for path in all_records(config.places.ldm_home / "agents"))
     if not is_recorded and not found.is_whole("memories", "memory_history"):
-        missing.append("memories that were only in the old database, if any")
+        yield "memories that were only in the old database, if any"
     if not has_record and not found.is_whole("private_marks", "private_lines"):
-        missing.append("the record of when capture was off, and which lines were private")
+        yield "the record of when capture was off, and which lines were private"
     if left_out:
-        missing.append(
-            f"{left_out:,} bytes of transcripts were left out, because they may have been private;"
-            " to import them: crystal backfill --privacy-lost"
-        )
+        words = f"{left_out:,} bytes of transcripts were left out, because they may have been private"
+        yield f"{words}; to import them: crystal backfill --privacy-lost"
     if config.role != "standalone" and not found.is_whole("relay_peers"):
         step = "crystal relay join" if config.role == "device" else "crystal relay pair"
-        missing.append(f"the connections to other machines; pair again: {step}")
-    return missing
+        yield f"the connections to other machines; pair again: {step}"
 
 
 def _take_place(places: Places) -> Path | None:

@@ -192,13 +192,12 @@ def seen_folders(machine: Machine) -> Iterator[tuple[str | None, ContextSources,
             yield where, here, [one for one in folders if not policy.is_private_folder(one.cwd)]
 
 
-def _contexts(machine: Machine) -> list[PreparedContext]:
+def _contexts(machine: Machine) -> Iterator[PreparedContext]:
     """Make the contexts of all folders."""
-    ready = []
     for where, here, folders in seen_folders(machine) if machine.config.tells_at_start else ():
-        told = [PreparedContext(one.cwd, here.context_for(one)) for one in folders]
-        ready += told if where else [PreparedContext(None, here.context_for(None)), *told]
-    return ready
+        if not where:
+            yield PreparedContext(None, here.context_for(None))
+        yield from (PreparedContext(one.cwd, here.context_for(one)) for one in folders)
 
 
 def write_session_contexts(machine: Machine) -> None:

@@ -83,12 +83,10 @@ def forget(
             return
         stream = sys.stdout if sys.stdout.isatty() and not as_json else sys.stderr
         plan = _whole_plan(machine, plan, None if yes else stream)
-        proof = None
         with steps_shown() as progress:
-            if prove:
-                done, proof = execute_and_prove(machine, plan, progress)
-            else:
-                done = execute_plan(machine, plan, progress)
+            done, proof = (
+                execute_and_prove(machine, plan, progress) if prove else (execute_plan(machine, plan, progress), None)
+            )
         seen = _preview_lines(plan, machine.now(), look_of(stream).width) if yes else ()
         proved = () if proof is None else proof_words(proof, {str(path) for path in plan.still_held[:SHOWN]})
         answer(_as_json(plan, done, proof), [*seen, *outcome(done), *proved], as_json=as_json)

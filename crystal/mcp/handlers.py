@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ class McpSettings:
     max_chars: int = 20_000
 
 
+Rows = list[dict[str, Any]]
 Settings = Callable[[], McpSettings]
 """Reads the settings; called for each answer, so that changes apply without a restart."""
 
@@ -136,23 +138,19 @@ class RequestHandlers:
     def spec(self) -> ServerSpec:
         """Return the server's specification with these handlers."""
         methods: dict[str, Callable[[Mapping[str, Any]], Result]] = {
-            "tools/list": lambda params: {
-                "tools": _one_page(
-                    params, [one.definition for one in self._tools().values() if self._allows(one.scope)]
-                )
-            },
+            "tools/list": partial(_list, "tools", self._definitions),
             "tools/call": self._call,
-            "resources/list": lambda params: {
-                "resources": _one_page(
-                    params, _imported("reading").listed(self._client) if self._allows("read") else []
-                )
-            },
-            "resources/templates/list": lambda params: {
-                "resourceTemplates": _one_page(params, _imported("reading").TEMPLATES)
-            },
+            "resources/list": partial(_list, "resources", self._resources),
+            "resources/templates/list": partial(_list, "resourceTemplates", lambda: _imported("reading").TEMPLATES),
             "resources/read": self._read_resource,
         }
         return ServerSpec("crystal", __version__, INSTRUCTIONS, methods)
+
+    def _definitions(self) -> Rows:
+        return [one.definition for one in self._tools().values() if self._allows(one.scope)]
+
+    def _resources(self) -> Rows:
+        return _imported("reading").listed(self._client) if self._allows("read") else []
 
     def _tools(self) -> dict[str, Tool]:
         from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
@@ -219,11 +217,11 @@ def _imported(name: str) -> Any:
         return importlib.import_module(f"crystal.mcp.{name}")
 
 
-def _one_page(params: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a list. Raise McpError for a cursor, because every list has one page."""
+def _list(name: str, read: Callable[[], Rows], params: Mapping[str, Any]) -> Result:
+    """Return a list by its name. Raise McpError for a cursor, because every list has one page."""
     if cursor := params.get("cursor"):
         raise McpError(INVALID_PARAMS, f"there is no page {cursor[:40]!r}: the list has one")
-    return rows
+    return {name: read()}
 
 
 def _refuse_folder(project: str | None) -> None:

@@ -34,19 +34,17 @@ class ReconcileReport:
     is_rewritten: bool = False
     damaged: int = 0
 
-    def in_words(self) -> list[str]:
-        """Return what was done, one line per item."""
-        said = []
+    def in_words(self) -> Iterator[str]:
+        """Yield what was done, one line per item."""
         if self.returned:
-            said.append(f"{_count(self.returned)} came back from the record")
+            yield f"{_count(self.returned)} came back from the record"
         if self.corrected:
-            said.append(f"{_count(self.corrected)} corrected from the record")
+            yield f"{_count(self.corrected)} corrected from the record"
         if self.is_rewritten:
-            said.append("the record of memories was written again from the database")
+            yield "the record of memories was written again from the database"
         if self.damaged:
             lines = "1 damaged line" if self.damaged == 1 else f"{self.damaged} damaged lines"
-            said.append(f"{lines} of the record kept in {MEMORY_RECORD}.damaged")
-        return said
+            yield f"{lines} of the record kept in {MEMORY_RECORD}.damaged"
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,7 @@ def test_a_text_that_was_altered_in_the_database_is_corrected_from_the_record(ma
     expected = state(machine)
     machine.store.execute("UPDATE memories SET text = 'tabs lose', agent = 'x'")
     assert faults(machine) == ["1 memory otherwise in the record than in the database"]
-    assert reconcile(machine.store, machine.memory_record()).in_words() == ["1 memory corrected from the record"]
+    assert list(reconcile(machine.store, machine.memory_record()).in_words()) == ["1 memory corrected from the record"]
     assert (state(machine), faults(machine)) == (expected, [])
 
 
@@ -241,7 +241,7 @@ def test_a_history_out_of_order_stays_as_it_happened(machine: Machine) -> None:
     times = [until for (until,) in machine.store.rows("SELECT until_at FROM memory_history ORDER BY id")]
     assert times == [own.updated_at + 10, own.updated_at + 5]
     before = state(machine)
-    assert reconcile(machine.store, machine.memory_record()).in_words() == []
+    assert list(reconcile(machine.store, machine.memory_record()).in_words()) == []
     assert state(machine) == before
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from crystal.app.context import Machine, now_ms
@@ -93,17 +93,15 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
     return RoleChange("home", None, notes)
 
 
-def describe_unshared(machine: Machine) -> list[str]:
-    """Return what other machines would miss if this memory were lost for good, in words."""
+def describe_unshared(machine: Machine) -> Iterator[str]:
+    """Yield what other machines would miss if this memory were lost for good, in words."""
     home, waiting = home_peer(machine.store), outbox.backlog(machine.store).blobs
     devices = [peer.name for peer in devices_in_use(machine.store)]
-    words = []
     if home is not None and waiting:
         blobs = f"{waiting:,} sealed blob{'' if waiting == 1 else 's'}"
-        words.append(f"{home.name} has not confirmed {blobs} of this machine: crystal relay sync")
+        yield f"{home.name} has not confirmed {blobs} of this machine: crystal relay sync"
     if devices:
-        words.append(f"this machine is the home of {', '.join(devices)}: crystal demote --to NAME")
-    return words
+        yield f"this machine is the home of {', '.join(devices)}: crystal demote --to NAME"
 
 
 def has_token(machine: Machine) -> bool:
