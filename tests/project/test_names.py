@@ -21,7 +21,7 @@ def test_no_two_public_classes_have_one_name() -> None:
 ONE_SUBJECT = set(
     "__main__ about access agents app assist blame candidates capture changes codex context device devices engine errors export files"
     " forget gemini_cli handoff handover late markdown memories mirror models opencode past pi privacy progress projects"
-    " reader reading rebuild recall reflect request roles search server sessions settings snapshots sources status"
+    " reader reading rebuild recall reflect request roles search sessions settings snapshots sources status"
     " stores timeline timer turns usage validity vault verify watch work".split()
 )
 """Names of several modules: a layer has its part of one subject, as cli, app and store do. Others need another name."""
