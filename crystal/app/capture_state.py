@@ -68,7 +68,7 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         hooks=tuple(hook_facts(one, folder) for one in places.claude_dirs if is_meant(config, one, left_out)),
         data_dir=places.data_dir,
         store_problem=problem,
-        off_since=_off_since(places, store),
+        off_since=next((mark.from_at for mark in off_marks(places, store) if mark.session_id is None), None),
         last_capture=None if store is None else stats.last_capture(store),
         free_bytes=_free_bytes(places.data_dir),
         not_writable=_not_writable(config),
@@ -138,11 +138,6 @@ def waiting_notes(folder: Path) -> list[spool.Note]:
         return spool.read_notes(folder)
     except OSError:
         return []  # a folder that may not be read is a problem of its own, see ``not_writable``
-
-
-def _off_since(places: Places, store: Store | None) -> int | None:
-    marks = off_marks(places, store)
-    return next((mark.from_at for mark in marks if mark.session_id is None), None)
 
 
 def off_marks(places: Places, store: Store | None) -> list[privacy.PrivatePeriod]:

@@ -294,6 +294,15 @@ def open_kept_machine() -> Iterator[Machine]:
 
 
 @contextlib.contextmanager
+def open_writer() -> Iterator[Machine]:
+    """Open this machine's memory for writing as ``open_machine`` does, if there is one; raise as ``open_reader``."""
+    with open_reader():
+        pass
+    with open_machine() as machine:
+        yield machine
+
+
+@contextlib.contextmanager
 def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machine]:
     """Open this machine's memory for reading, and the mirror of home's if there is one.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from crystal.app.capture import LOCK_SECONDS, drain_late, run_capture
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, now_ms
-from crystal.app.mirror import open_mirror
+from crystal.app.mirror import mirror_to_change, open_mirror
 from crystal.app.relay_links import device_link, relay_keys
 from crystal.app.search import prepare_search
 from crystal.app.session_context import refresh
@@ -29,7 +29,6 @@ from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone
-from crystal.store.sync import mirror_apply
 from crystal.store.sync.relay_peers import all_peers, devices_in_use, home_peer
 from crystal.sync.cleaning import SealedOutbox
 from crystal.sync.forgotten import put_forgotten
@@ -136,18 +135,9 @@ def finish_left(machine: Machine) -> int:
     return left
 
 
-@contextlib.contextmanager
-def _mirror(machine: Machine) -> Iterator[Store | None]:
-    """Yield the copy of home's memory, open for writing, or None; as an agent sees it where something is hidden."""
-    if machine.store.hidden:
-        yield machine.mirror_store
-        return
-    path = machine.places.data_dir / "mirror.db"
-    if not path.exists():
-        yield None
-        return
-    with mirror_apply.open_mirror(path) as store:
-        yield store
+def _mirror(machine: Machine) -> contextlib.AbstractContextManager[Store | None]:
+    """Return the copy of home's memory, open for writing, or None; as an agent sees it where something is hidden."""
+    return contextlib.nullcontext(machine.mirror_store) if machine.store.hidden else mirror_to_change(machine.places)
 
 
 @contextlib.contextmanager

@@ -143,38 +143,35 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
     return done
 
 
-def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path, agents: Sequence[str] = ()) -> list[str]:
-    """Import archive files that the ledger does not know; return what was done, in words."""
-    rebuild, done = Rebuild(capture, ldm_home, project_finder(capture.store), agents), []
+def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path, agents: Sequence[str] = ()) -> Iterator[str]:
+    """Import archive files that the ledger does not know; yield what was done, in words."""
+    rebuild = Rebuild(capture, ldm_home, project_finder(capture.store), agents)
     for path in (Path(fault.what) for fault in faults if fault.transcript is None):
         taken = RebuildResult()
         rebuild.take_archive(path, taken)
-        done.append(f"{path.name}: {taken.turns} turns read from the archive")
-    return done
+        yield f"{path.name}: {taken.turns} turns read from the archive"
 
 
-def leave_to_transcripts(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
-    """Read transcripts again whose archives cannot be repaired; return what was done, in words."""
-    rebuild, done = Rebuild(capture, ldm_home, project_finder(capture.store)), []
+def leave_to_transcripts(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> Iterator[str]:
+    """Read transcripts again whose archives cannot be repaired; yield what was done, in words."""
+    rebuild = Rebuild(capture, ldm_home, project_finder(capture.store))
     wanted = {fault.transcript for fault in faults if fault.kind == "archive"}
     for state in (one for one in all_states(capture.store) if one.id in wanted):
         left = rebuild.leave_to_transcript(state)
         if left is not None:
             rest = f"; to import the rest ({left:,} bytes): crystal backfill" if left else ""
-            done.append(f"{state.archive}: what is damaged comes from {state.path} again{rest}")
-    return done
+            yield f"{state.archive}: what is damaged comes from {state.path} again{rest}"
 
 
-def take_tails(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
-    """Import archive bytes after the ledger's last known position that no sweep brought; return what was done."""
-    rebuild, done = Rebuild(capture, ldm_home, project_finder(capture.store)), []
+def take_tails(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> Iterator[str]:
+    """Import archive bytes after the ledger's last known position that no sweep brought; yield what was done."""
+    rebuild = Rebuild(capture, ldm_home, project_finder(capture.store))
     wanted = {fault.transcript for fault in faults}
     for state in all_states(capture.store):
         if state.id in wanted and any(tail_faults(capture.store, state, ldm_home)):
             taken = RebuildResult()
             rebuild.take_tail(state, taken)
-            done.append(f"{state.archive}: {taken.turns} turns read from the archive")
-    return done
+            yield f"{state.archive}: {taken.turns} turns read from the archive"
 
 
 @dataclass(frozen=True, slots=True)

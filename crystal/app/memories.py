@@ -180,19 +180,18 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
             has the key.
     """
     cleaner, look = machine.redactor(), seen or machine
-    kept = cleaned_text(text, cleaner.clean_text)
-    kind = None if category is None else checked_category(category)
-    name = None if key is None else cleaned_key(key, cleaner.clean_text)
-    if name is not None:
-        refuse_named_secret(name, kept, cleaner.clean_line)
-    if isolated_projects(look.stores, machine.config.isolated_projects).at(cwd):
-        project = "."
-    place = None if project is None else project_of_words(look, project, cwd, cleaner)
     given = Remembered(
-        id=ident or f"mem-{os.urandom(6).hex()}", text=kept, category=kind or "fact", key=name, project=None, cwd=None,
+        id=ident or f"mem-{os.urandom(6).hex()}", text=cleaned_text(text, cleaner.clean_text),
+        category=checked_category("fact" if category is None else category),
+        key=None if key is None else cleaned_key(key, cleaner.clean_text), project=None, cwd=None,
         status="active", source=_cut(source, MAX_SOURCE) or "python", agent=machine.config.agent_id,
         device=machine.config.device, session_id=_cut(session or "", MAX_SESSION) or None, created_at=0, updated_at=0,
     )  # fmt: skip
+    if given.key is not None:
+        refuse_named_secret(given.key, given.text, cleaner.clean_line)
+    if isolated_projects(look.stores, machine.config.isolated_projects).at(cwd):
+        project = "."
+    place = None if project is None else project_of_words(look, project, cwd, cleaner)
 
     def next_version(mirror: Store | None, now: int) -> Version:
         before = None if ident is None else memories.version_of(machine.store, ident)
@@ -204,7 +203,8 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
         old = own_version(machine.store, mirror, known)
         if ident is not None:
             write_note(machine.store, f"{ALIAS}{ident}", old.memory.id)
-        return _renewed(old, replace(given, category=kind or old.memory.category), place or old.project, now)
+        new = given if category is not None else replace(given, category=old.memory.category)
+        return _renewed(old, new, place or old.project, now)
 
     return store_version(machine, next_version)
 

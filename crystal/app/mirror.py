@@ -49,6 +49,16 @@ def open_mirror(places: Places, role: str = "device") -> Iterator[OpenMirror | N
         yield OpenMirror(store)
 
 
+@contextlib.contextmanager
+def mirror_to_change(places: Places) -> Iterator[Store | None]:
+    """Open the copy of home's memory for writing; None if there is none."""
+    from crystal.store.sync import mirror_apply  # noqa: PLC0415 - only where there is a mirror
+
+    path = places.data_dir / MIRROR_FILE
+    with mirror_apply.open_mirror(path) if path.exists() else contextlib.nullcontext() as store:
+        yield store
+
+
 def device_mirror(places: Places) -> Mirror:
     """Return this device's copy of home's memory, which is kept up to date from the relay."""
     from crystal.sync.mirror.device import Mirror  # noqa: PLC0415 - brings what unpacks and verifies a mirror: only devices need it

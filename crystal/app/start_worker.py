@@ -22,7 +22,13 @@ def start_worker(places: Places) -> None:
 
     If another worker runs, the new one ends at once.
     """
-    env = {**os.environ, **_absolute_places(places)}
+    env = {
+        **os.environ,
+        "LDM_HOME": str(places.ldm_home),
+        "CRYSTAL_DATA_DIR": str(places.data_dir),
+        "CRYSTAL_CONFIG": str(places.config_file),
+        "CLAUDE_CONFIG_DIR": str(places.claude_dirs[0]),
+    }
     env.pop("CRYSTAL_HOOK_WAIT", None)
     root = str(Path(hook.SCRIPT).resolve().parents[2])
     command = [sys.executable, "-I", "-X", "utf8", "-c", hook.WORKER, root]
@@ -48,13 +54,3 @@ def lower_priority() -> None:
     os.environ.update(ONE_THREAD)  # read when NumPy and onnxruntime are loaded
     if hasattr(os, "nice"):
         os.nice(NICENESS)
-
-
-def _absolute_places(places: Places) -> dict[str, str]:
-    """Return all places as absolute paths, for a process that starts in another folder."""
-    return {
-        "LDM_HOME": str(places.ldm_home),
-        "CRYSTAL_DATA_DIR": str(places.data_dir),
-        "CRYSTAL_CONFIG": str(places.config_file),
-        "CLAUDE_CONFIG_DIR": str(places.claude_dirs[0]),
-    }

@@ -12,7 +12,7 @@ from crystal.app.agents import tells_of_turns
 from crystal.app.background import enrich
 from crystal.app.capture import run_capture
 from crystal.app.capture_engine import capture_folders
-from crystal.app.context import Machine, default_paths, open_kept_machine
+from crystal.app.context import default_paths, open_kept_machine
 from crystal.app.source_list import list_sources
 from crystal.app.sources import sync_sources
 from crystal.app.start_worker import start_worker
@@ -174,10 +174,6 @@ def _sync(name: str, tell: TellSync) -> None:
             reports, problems = sync_sources(machine, name)
         except CrystalError as error:  # such as a folder that went away: the others are still watched
             reports, problems = [], [error.message]
-        tell(reports, [*problems, *_enriched(machine, reports)])
-
-
-def _enriched(machine: Machine, reports: list[SyncReport]) -> list[str]:
-    if not any(one.chunks_new or one.removed or one.changed for one in reports):
-        return []
-    return enrich(machine, budget_seconds=ENRICH_SECONDS)
+        if any(one.chunks_new or one.removed or one.changed for one in reports):
+            problems += enrich(machine, budget_seconds=ENRICH_SECONDS)
+        tell(reports, problems)

@@ -17,7 +17,6 @@ from crystal.cli.render import count_words, item, look_of, note, padded
 from crystal.config.kinds import shown
 from crystal.config.load import unknown_variables
 from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
-from crystal.config.setting import Setting
 from crystal.config.settings_file import read_file
 from crystal.config.table import SETTINGS, Config, setting_for
 from crystal.errors import CrystalError, NotConfiguredError, UsageError
@@ -92,12 +91,9 @@ def set_(
         note("no agent runs crystal's hooks yet, so nothing changes; run: crystal init")
     if key == "retention.days" and value:
         _say_what_goes(int(value))
-    note(*(f"{name} is set and wins over the file" for name in _variables_set(setting)))
-
-
-def _variables_set(setting: Setting) -> list[str]:
-    always = [alias.variable for alias in setting.variables if alias.when is None]
-    return [name for name in always if os.environ.get(name, "").strip()]
+    for alias in setting.variables:
+        if alias.when is None and os.environ.get(alias.variable, "").strip():
+            note(f"{alias.variable} is set and wins over the file")
 
 
 def _items_in(path: Path, key: str) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from crystal.app.context import open_machine, open_reader, this_home
+from crystal.app.context import open_writer, this_home
 from crystal.cli.confirm import ask
 from crystal.cli.json_output import answer
 from crystal.cli.last_search import named_to_delete
@@ -66,11 +66,9 @@ def forget(
     Exit code 0: forgotten here (or, with --dry-run, something would be). 1: nothing was found. 6: --prove found
     something that is left.
     """
-    from crystal.app.forget import execute_and_prove, execute_plan, plan_forget
+    from crystal.app.forget import plan_forget
 
-    with open_reader():  # raises if there is no memory yet, instead of creating one
-        pass
-    with open_machine() as machine:
+    with open_writer() as machine:
         until = None if before is None else parse_when(before, now=machine.now(), name="before")
         named = [named_to_delete(machine.places.data_dir, one) for one in targets or ()]
         request = ForgetRequest(tuple(named), query, session, _folder_or_name(project), until, key, keep_memories)
@@ -81,17 +79,33 @@ def forget(
             if plan.is_empty:
                 raise typer.Exit(EXIT_NOTHING)
             return
-        stream = sys.stdout if sys.stdout.isatty() and not as_json else sys.stderr
-        plan = _whole_plan(machine, plan, None if yes else stream)
-        with steps_shown() as progress:
-            done, proof = (
-                execute_and_prove(machine, plan, progress) if prove else (execute_plan(machine, plan, progress), None)
-            )
-        seen = _preview_lines(plan, machine.now(), look_of(stream).width) if yes else ()
-        proved = () if proof is None else proof_words(proof, {str(path) for path in plan.still_held[:SHOWN]})
-        answer(_as_json(plan, done, proof), [*seen, *outcome(done), *proved], as_json=as_json)
-    if proof is not None:
-        _check_proof(proof)
+        _forget(machine, plan, yes=yes, prove=prove, as_json=as_json)
+
+
+def _forget(machine: Machine, plan: ForgetPlan, *, yes: bool, prove: bool, as_json: bool) -> None:
+    """Forget what a plan lists, once the user has agreed, and print what was done.
+
+    Raises:
+        NotProvedError: Something is left.
+    """
+    from crystal.app.forget import execute_and_prove, execute_plan
+    from crystal.forgetting.prove.prove import NotProvedError
+
+    stream = sys.stdout if sys.stdout.isatty() and not as_json else sys.stderr
+    plan = _whole_plan(machine, plan, None if yes else stream)
+    with steps_shown() as progress:
+        done, proof = (
+            execute_and_prove(machine, plan, progress) if prove else (execute_plan(machine, plan, progress), None)
+        )
+    seen = _preview_lines(plan, machine.now(), look_of(stream).width) if yes else ()
+    proved = () if proof is None else proof_words(proof, {str(path) for path in plan.still_held[:SHOWN]})
+    answer(_as_json(plan, done, proof), [*seen, *outcome(done), *proved], as_json=as_json)
+    if proof is not None and not proof.proved:
+        raise NotProvedError(
+            f"{proof.files} files were searched: something is left in {len(proof.traces)} places,"
+            f" {len(proof.unread)} could not be read",
+            hint="they are listed above; to clean the rest: crystal sync",
+        )
 
 
 def _whole_plan(machine: Machine, plan: ForgetPlan, ask_on: TextIO | None) -> ForgetPlan:
@@ -114,17 +128,6 @@ def _whole_plan(machine: Machine, plan: ForgetPlan, ask_on: TextIO | None) -> Fo
         say(head, *_listed(list(more), machine.now(), look_of(ask_on).width), stream=ask_on)
         ask("forget these, too? (no: nothing is forgotten)", "nothing was forgotten")
     return whole
-
-
-def _check_proof(proof: ForgetProof) -> None:
-    from crystal.forgetting.prove.prove import NotProvedError
-
-    if not proof.proved:
-        raise NotProvedError(
-            f"{proof.files} files were searched: something is left in {len(proof.traces)} places,"
-            f" {len(proof.unread)} could not be read",
-            hint="they are listed above; to clean the rest: crystal sync",
-        )
 
 
 def _folder_or_name(project: str | None) -> str | None:

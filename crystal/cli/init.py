@@ -172,17 +172,13 @@ def init(
     if every:
         _say_left_out(config, agents)
     sharing.apply(config, asks=asks)
-    _begin_unless_stopped(plan, wanted=import_past, asks=asks, wait=wait)
-    if plan.problems:
-        raise plan.problems[0]
-
-
-def _begin_unless_stopped(plan: SetupPlan, *, wanted: bool | None, asks: bool, wait: bool) -> None:
     try:
-        _begin(plan, wanted=wanted, asks=asks, wait=wait)
+        _begin(plan, wanted=import_past, asks=asks, wait=wait)
     except (KeyboardInterrupt, typer.Abort):  # an import that has begun prints itself what is left
         note("stopped: crystal is set up, and imported nothing; to import: crystal backfill")
         raise typer.Exit(130) from None
+    if plan.problems:
+        raise plan.problems[0]
 
 
 def _begin(plan: SetupPlan, *, wanted: bool | None, asks: bool, wait: bool) -> None:

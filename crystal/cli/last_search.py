@@ -41,24 +41,33 @@ def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> s
     """
     wanted = wanted.strip()
     word = wanted.removeprefix("@")
-    is_place = wanted.startswith("@")
-    if not (word.isascii() and word.isdecimal() and len(word) < (20 if is_place else 5)):
-        if is_place:
-            raise UsageError(f"{wanted!r} is not a hit", hint="the second hit of the last search: crystal show @2")
+    is_place = word != wanted
+    if is_place and not _is_number(word, 19):
+        raise UsageError(f"{wanted!r} is not a hit", hint="the second hit of the last search: crystal show @2")
+    if not _is_number(word, 19 if is_place else 4):
         return wanted
     found = _read(data_dir).get(_terminal())
-    hits = found or []
-    if 1 <= int(word) <= len(hits):
-        return hits[int(word) - 1]
+    if found and 1 <= int(word) <= len(found):
+        return found[int(word) - 1]
     if is_place or (found is not None and len(word) < 4) or (by_person and len(word) < 3):
-        none = "no search in this terminal has found anything yet"
-        reason = none if found is None else f"the last search here had {len(hits) or 'no'} hit{'s' * (len(hits) != 1)}"
-        at = "@" * is_place
-        places = f"hits are {at}1 to {at}{len(hits)}; try: crystal show {at}{len(hits)}"
-        by_number = "" if is_place or not int(word) else f"; by its number in the memory: crystal show h{word}"
-        hint = places if hits else 'search first: crystal search "..."'
-        raise NotFoundError(f"there is no hit {wanted}: {reason}", hint=hint + by_number)
+        raise _no_such_place(wanted, word, found)
     return wanted
+
+
+def _is_number(word: str, digits: int) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) <= digits
+
+
+def _no_such_place(wanted: str, word: str, found: Sequence[str] | None) -> NotFoundError:
+    """Return the error for a place that the hits of the last search do not have; None: nothing was searched."""
+    reason, hint = "no search in this terminal has found anything yet", 'search first: crystal search "..."'
+    at, last = wanted.removesuffix(word), len(found or ())
+    if found is not None:
+        reason = f"the last search here had {last or 'no'} hit{'s' * (last != 1)}"
+    if last:
+        hint = f"hits are {at}1 to {at}{last}; try: crystal show {at}{last}"
+    by_number = "" if at or not int(word) else f"; by its number in the memory: crystal show h{word}"
+    return NotFoundError(f"there is no hit {wanted}: {reason}", hint=hint + by_number)
 
 
 def named_to_delete(data_dir: Path, wanted: str) -> str:
@@ -68,7 +77,7 @@ def named_to_delete(data_dir: Path, wanted: str) -> str:
         UsageError: It may be a place of the last search, or a hit's number.
     """
     number = wanted.strip()
-    if number.isascii() and number.isdecimal() and len(number) < 4 and _terminal() in _read(data_dir):
+    if _is_number(number, 3) and _terminal() in _read(data_dir):
         words = f"{number} may be a place in the last search, or a hit's number"
         raise UsageError(words, hint=f"the place: crystal forget @{number}; the number: crystal forget h{number}")
     return named_by_place(data_dir, wanted)

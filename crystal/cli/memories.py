@@ -23,7 +23,7 @@ from crystal.cli.render import Look, clipped, look_of, note, one_line, say, snip
 from crystal.cli.values import unknown_project, whole_number
 from crystal.errors import NotFoundError, UsageError
 from crystal.memories.rules import is_as_given
-from crystal.model.recall import Filters, FormerMemory, Remembered
+from crystal.model.recall import Filters, Remembered
 from crystal.store.search.scope import scope_of
 from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago, clock
@@ -137,7 +137,9 @@ def show_memory(machine: Machine, ident: str, *, as_json: bool) -> None:
     say(look.bold(one.id) + look.dim(f" · {described(one)}"), look.dim(_origin(one, now)), "", harmless(one.text))
     say(*([] if validity is None else ["", look.warning(validity_words(validity))]))
     for was in former:
-        say("", *_former_lines(was, now, look))
+        span = f"{clock(was.from_at, now)} to {clock(was.until_at, now)}"
+        hidden = "" if was.status == "active" else ", not active"
+        say("", look.dim(f"from {span}: {was.category}{hidden}"), harmless(was.text))
     if facts is not None:
         say("", *learned_lines(facts, now))
 
@@ -159,12 +161,6 @@ def _origin(one: Remembered, now: int) -> str:
     origin = f"{one_line(origin_of(one))} on {one_line(one.device)}"
     mirror = ", from the mirror" if one.memory == "mirror" else ""
     return f"remembered {clock(one.created_at, now)} {origin}{changed}{mirror}"
-
-
-def _former_lines(was: FormerMemory, now: int, look: Look) -> Iterator[str]:
-    span = f"{clock(was.from_at, now)} to {clock(was.until_at, now)}"
-    yield look.dim(f"from {span}: {was.category}{'' if was.status == 'active' else ', not active'}")
-    yield harmless(was.text)
 
 
 def remember(

@@ -67,15 +67,13 @@ def _move_own(*, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Move crystal's own memory out of the legacy folder."""
     places = this_config().places
     words = f"crystal's memory would move from {places.data_dir} to {places.ldm_home / 'memory'}"
-    if dry_run:
-        print_json({"name": LEGACY, "path": str(places.db), "dry_run": True}) if as_json else say(words)
-        return
-    confirm("Move it?", yes=yes, consequence=words)
-    rows, new = move_own(places)
-    if as_json:
-        print_json({"name": LEGACY, "path": str(places.db), "dry_run": False, "read": rows, "moved_to": str(new)})
-    else:
-        say(f"{count_words(rows, 'row')} copied and compared; {places.db} is a link to {new} now")
+    told: dict[str, Any] = {"name": LEGACY, "path": str(places.db), "dry_run": dry_run}
+    if not dry_run:
+        confirm("Move it?", yes=yes, consequence=words)
+        rows, new = move_own(places)
+        told |= {"read": rows, "moved_to": str(new)}
+        words = f"{count_words(rows, 'row')} copied and compared; {places.db} is a link to {new} now"
+    answer(told, [words], as_json=as_json)
 
 
 def _run(found: FoundStore, *, moves: bool, as_json: bool) -> None:

@@ -39,7 +39,7 @@ commands = typer.Typer(help="Your own files in the memory.", invoke_without_comm
 def list_them(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Search your own files too: list the folders that are indexed."""
     if context.invoked_subcommand is None:
-        _print_status(as_json=as_json)
+        status(as_json=as_json)
 
 
 @commands.command("add")
@@ -68,7 +68,12 @@ def sync(
 @commands.command("status")
 def status(as_json: AsJson = False) -> None:
     """Show what is stored of each folder."""
-    _print_status(as_json=as_json)
+    with open_reader() as machine:
+        found, now = list_sources(machine), machine.now()
+    look, width, lines = look_of(sys.stdout), max((cells(one.name) for one in found), default=0), list[str]()
+    for one in found:
+        lines += item(f"{padded(one.name, width)}  ", ", ".join(_state_words(one, now)), look, style=look.name)
+    answer({"sources": record(found, TIMES)}, lines, as_json=as_json, nothing=NOTHING)
 
 
 @commands.command("remove")
@@ -160,15 +165,6 @@ def _report_lines(one: SyncReport) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------ output
-
-
-def _print_status(*, as_json: bool) -> None:
-    with open_reader() as machine:
-        found, now = list_sources(machine), machine.now()
-    look, width, lines = look_of(sys.stdout), max((cells(one.name) for one in found), default=0), list[str]()
-    for one in found:
-        lines += item(f"{padded(one.name, width)}  ", ", ".join(_state_words(one, now)), look, style=look.name)
-    answer({"sources": record(found, TIMES)}, lines, as_json=as_json, nothing=NOTHING)
 
 
 def _state_words(one: SourceState, now: int) -> Iterator[str]:

@@ -76,7 +76,8 @@ class Learner:
         if text is None or memories.is_forgotten(self.store, uid):
             return ["skipped"]
         new = self._memory(uid, text, session, lesson, now)
-        known = memories.memory_of(self.store, uid) or self._find_other(lesson, new)
+        known = memories.memory_of(self.store, uid)
+        known = known or (self._known_run(lesson) if lesson.is_run else self._find_same(new))
         if known is None:
             is_worth_it = not lesson.is_run or self._has_often_worked(session, lesson, uid)
             return self._add(session, lesson, new, now) if is_worth_it else []
@@ -85,10 +86,6 @@ class Learner:
         if known.id == uid or lesson.is_run or known.updated_at >= lesson.at:
             return ["skipped"]  # it was called wrong after it was said
         return self._add(session, lesson, new, now)
-
-    def _find_other(self, lesson: Lesson, new: Remembered) -> Remembered | None:
-        """Return a memory with another id and the same statement; commands are compared by their exact text."""
-        return self._known_run(lesson) if lesson.is_run else self._find_same(new)
 
     def _memory(self, uid: str, text: str, session: DueSession, lesson: Lesson, now: int) -> Remembered:
         """Return the memory for a lesson; it is not stored yet."""

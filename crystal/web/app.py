@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from crystal.app.context import Machine, damage_explained, open_machine, open_reader
+from crystal.app.context import Machine, damage_explained, open_reader, open_writer
 from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, UnavailableError, UsageError
 from crystal.serving.listening import LOOPBACK, listen, run
 from crystal.web.pages import about, forget, health, memories, review, search, session, settings, timeline, usage
@@ -92,7 +92,7 @@ def make_app(filters: Mapping[str, Callable[..., Any]], access: Access) -> ASGIA
         for path, show in [*((view.path, view.show) for view in VIEWS), *PAGES.items()]
     ]
     routes += [
-        Route(path, _endpoint(renderer, act, _open_writer, "POST"), methods=["POST"]) for path, act in ACTIONS.items()
+        Route(path, _endpoint(renderer, act, open_writer, "POST"), methods=["POST"]) for path, act in ACTIONS.items()
     ]
     routes += [Route(f"/static/{name}", partial(_static, name, kind)) for name, kind in STATIC.items()]
     handlers = {HTTPException: partial(_not_found, renderer), Exception: partial(_failed, renderer)}
@@ -102,15 +102,6 @@ def make_app(filters: Mapping[str, Callable[..., Any]], access: Access) -> ASGIA
         return HTMLResponse(renderer.bare("refused.html", refusal=refusal), refusal.status)
 
     return Guard(app, access, refuse, lambda: HTMLResponse(renderer.bare("welcome.html")))
-
-
-@contextmanager
-def _open_writer() -> Iterator[Machine]:
-    """Open the memory for writing; raise NotConfiguredError if it does not exist, instead of creating it."""
-    with open_reader():
-        pass
-    with open_machine() as machine:
-        yield machine
 
 
 def _endpoint(

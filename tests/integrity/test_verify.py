@@ -27,7 +27,7 @@ def mend(machine: CaptureMachine, proof: Proof) -> list[str]:
     unknown = [fault for fault in proof.faults if fault.kind == "archive-unknown"]
     done += take_files(machine.capture(), unknown, machine.home)
     machine.capture().sweep()
-    return done + take_tails(machine.capture(), unknown, machine.home)
+    return [*done, *take_tails(machine.capture(), unknown, machine.home)]
 
 
 def archive_of(machine: CaptureMachine, session: str) -> Path:

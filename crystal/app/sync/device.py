@@ -12,7 +12,7 @@ from typing import Any
 from crystal.app import maintenance
 from crystal.app.context import Machine, now_ms
 from crystal.app.memories import take_memories
-from crystal.app.mirror import device_mirror, open_mirror
+from crystal.app.mirror import device_mirror, mirror_to_change, open_mirror
 from crystal.app.relay_links import Keyring, key_places, opened_relay, relay_keys
 from crystal.app.sync.forget import finish_soon, send_forgotten, take_forgotten
 from crystal.capture.lock import BUSY_SECONDS, await_lock
@@ -22,7 +22,7 @@ from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines
 from crystal.store.forget.forgetting import newest_tombstone
 from crystal.store.problems import clear_problem, find_waiting_retry, record_problem
-from crystal.store.sync import mirror_apply, past, relay_peers
+from crystal.store.sync import past, relay_peers
 from crystal.store.sync.outbox import backlog
 from crystal.store.sync.relay_forgotten import confirmed_tombstones, open_again, send_all_again
 from crystal.store.sync.relay_peers import Peer, home_peer
@@ -179,13 +179,11 @@ def take_private(store: Store, places: Places) -> None:
 
 def _keep_mirror(machine: Machine) -> None:
     """Keep the mirror fast and small. Where that fails it is searched as it is; ``crystal doctor`` says so."""
-    path = machine.places.data_dir / "mirror.db"
-    with contextlib.suppress(CrystalError):  # what was delivered and fetched stays so
-        if path.exists():
-            with mirror_apply.open_mirror(path) as store:
-                index.bring_up_to_date(store)
-                maintenance.index(store, now_ms(), time.monotonic() + KEEP_SECONDS)
-                maintenance.tidy(store, time.monotonic() + KEEP_SECONDS)
+    with contextlib.suppress(CrystalError), mirror_to_change(machine.places) as store:  # what was fetched stays so
+        if store is not None:
+            index.bring_up_to_date(store)
+            maintenance.index(store, now_ms(), time.monotonic() + KEEP_SECONDS)
+            maintenance.tidy(store, time.monotonic() + KEEP_SECONDS)
 
 
 def _send_all(machine: Machine) -> None:
