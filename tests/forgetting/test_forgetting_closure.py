@@ -165,6 +165,17 @@ def test_notes_copies_quotes_and_summaries_go_and_the_rest_stays(desk: Desk) -> 
     assert desk.texts() == ["an ordinary question", "an unrelated thing"]
 
 
+def test_a_path_that_was_said_does_not_take_along_what_was_said_in_its_folder(desk: Desk) -> None:
+    folder = "/home/dev/quartz/and/a/long/way/down"
+    desk.say(S1, said(folder, ident="the-path"))
+    desk.say(S2, said("the okapi stays", cwd=folder), raw(type="progress", cwd=folder, uuid="p", data="a quokka"))
+    desk.say(str(uuid.UUID(int=3)), said(f"is it {folder}, or is it not?"))
+    desk.capture()
+    assert desk.forget(targets=("the-path",)).is_done
+    assert desk.texts() == ["the okapi stays"]
+    assert desk.holding("quokka")
+
+
 @pytest.mark.slow
 def test_the_middle_of_a_long_result_is_found_by_its_words(desk: Desk) -> None:
     long = " ".join(f"word{number}" for number in range(3_000))

@@ -126,7 +126,7 @@ class ArchiveSearch:
             return None
         if not stays and row.session_id in self._sessions:
             return "bookkeeping"
-        if not self._texts.is_quoted(line):  # a single line is often repeated by chance
+        if not self._texts.is_quoted(readable_texts(line, row.harness)):  # a single line is often repeated by chance
             return None
         return "quote" if stays else "bookkeeping"
 

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, MultiPatternMatcher
-from crystal.forgetting.match.query_terms import QUOTE, folded, goes_on, readable
+from crystal.forgetting.match.query_terms import QUOTE, folded, goes_on
 from crystal.forgetting.match.window_hashes import WORD as HASHED
 from crystal.forgetting.match.window_hashes import WindowHashes
 from crystal.search.index.terms import Tokenize, document_words
@@ -164,17 +164,19 @@ class TextMatcher:
 
     def __init__(self, texts: Iterable[str], words: Iterable[str]) -> None:
         texts = list(texts)
-        whole = {folded(text).encode("utf-8", "replace") for text in texts if len(text) >= QUOTE}
         self._patterns = PatternSet(texts, words)
-        self._whole = WindowHashes(((text, 0) for text in whole if len(text) <= MAX_LENGTH), is_fast=True)
+        forms = {folded(text).encode("utf-8", "replace") for text in texts if len(text) >= QUOTE}
+        forms = {form for form in forms if WINDOW <= len(form) <= MAX_LENGTH}
+        is_fast = all(len(form) >= FAST_WINDOW for form in forms)
+        self._whole = WindowHashes(((form, 0) for form in forms), is_fast=is_fast)
 
     def find(self, data: bytes) -> Iterator[int]:
         """Yield the places where some lines share a stretch or a word with a text."""
         return (start for start, _ in self._patterns.find_in_lines(data))
 
-    def is_quoted(self, line: bytes) -> bool:
-        """Return True if a line holds a whole text."""
-        return any(True for _ in self._whole.find(readable(line).encode("utf-8", "replace")))
+    def is_quoted(self, texts: Iterable[str]) -> bool:
+        """Return True if one of some readable texts holds a whole forgotten one."""
+        return any(True for _ in self._whole.find("\0".join(texts).encode("utf-8", "replace")))
 
 
 def _is_joined(data: bytes, start: int, end: int) -> bool:
