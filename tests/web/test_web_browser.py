@@ -168,8 +168,16 @@ def test_the_keyboard_is_enough(year, inside):
     assert page.evaluate("document.activeElement.className") == "skip", "Tab begins at the beginning"
     page.keyboard.press("?")
     assert page.locator("#keys").is_visible()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Space")
     page.keyboard.press("Escape")
     assert not page.locator("#keys").is_visible()
+    page.reload()
+    page.keyboard.press("j")
+    assert page.locator("[data-item].at, dialog[open]").count() == 0, "letters are switched off"
+    page.locator("#keys-button").click()
+    page.get_by_label("Single letters are keys").check()
+    page.keyboard.press("Escape")
     page.keyboard.press("j")
     page.keyboard.press("j")
     page.keyboard.press("k")

@@ -71,6 +71,10 @@ function foldAll() {
 }
 
 const showKeys = () => keys.open || keys.showModal();
+// Who speaks to the computer switches letters off: a spoken word would press them.
+const singleKeys = $("#single-keys");
+singleKeys.checked = localStorage.getItem("single-keys") !== "off";
+singleKeys.addEventListener("change", () => localStorage.setItem("single-keys", singleKeys.checked ? "on" : "off"));
 const actions = {
   "/": () => { field.focus(); field.select(); },
   j: () => move(1),
@@ -85,13 +89,14 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && isTyping) event.target.blur();
   if (event.key === "ArrowDown" && event.target === field) { event.preventDefault(); field.blur(); move(1); }
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || keys.open) return;
+  if (event.key === "Enter" && event.target.matches("[data-item].at")) unfold();
+  if (!singleKeys.checked) return;
   const view = isGoing && document.querySelector(`nav [data-key="${CSS.escape(event.key)}"]`);
   isGoing = event.key === "g" && !isGoing;
   if (view) { view.click(); return; }
   const button = verdict(event.key);
   if (button) { event.preventDefault(); button.click(); return; }
   if (event.key === "e" && editChosen()) { event.preventDefault(); return; }
-  if (event.key === "Enter" && event.target.matches("[data-item].at")) unfold();
   if (Object.hasOwn(actions, event.key)) { event.preventDefault(); actions[event.key](); }
 });
 
