@@ -35,7 +35,7 @@ class SyncReport:
 
     Attributes:
         name: The source.
-        added, changed, renamed, removed, unchanged: Numbers of files.
+        added, changed, renamed, removed, unchanged: Numbers of files; what cannot be read now is unchanged.
         chunks_new, chunks_kept: Chunks of added and changed files: only the new ones get vectors.
         redacted: Numbers of secrets and private spans that were left out, by kind.
         skipped: Files that are not indexed, with the reason: binary, too large, unreadable.
@@ -115,6 +115,8 @@ class SourceSync:
         todo = [path for path, stamp in self._found.files.items() if not self._is_unchanged(path, stamp)]
         for path in self._found.files.keys() - set(todo):
             self.report.unchanged += self._is_indexed(self._known[path], path)
+        kept = (one for path, one in self._known.items() if self._found.is_unknown(path))
+        self.report.unchanged += sum(one.why is None for one in kept)
         for done, path in enumerate(sorted(todo)):
             progress(done, len(todo))
             if should_stop():
@@ -143,6 +145,7 @@ class SourceSync:
         try:
             content = read_content(self._root, path, self._reader.now_ns())
         except OSError as error:  # what is known of it stays: it may be readable tomorrow
+            self.report.unchanged += known is not None and known.why is None
             self.report.skipped.append(SkippedFile(path, (error.strerror or str(error)).lower()))
             return
         if content is None or self._reader.clean(path)[1]:

@@ -209,6 +209,7 @@ def test_a_file_that_icloud_takes_off_the_disk_is_still_found(added: Path) -> No
     (added / "a.md").rename(added / ".a.md.icloud")
     (added / ".a.md.icloud").write_bytes(b"bplist00")
     done = crystal("sources", "sync")
+    assert "nothing new; 2 files in all" in done.out
     assert "a.md: in iCloud, not downloaded" in done.out
     assert hit("zebracorn")["file"]["path"] == "a.md"
 
