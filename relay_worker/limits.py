@@ -113,16 +113,6 @@ class OpenCounter:
         if self._open[key] <= 0:
             del self._open[key]
 
-    @contextlib.contextmanager
-    def hold(self, key: str) -> Iterator[bool]:
-        """Count one more within the context; yield False if the key is at its limit."""
-        is_counted = self.take(key)
-        try:
-            yield is_counted
-        finally:
-            if is_counted:
-                self.release(key)
-
     def __len__(self) -> int:
         """Return the number of keys with open items."""
         return len(self._open)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -24,6 +25,7 @@ RATES_SECONDS = 0.25
 RATES_EACH = 80
 """Maximum keys in one message: PostgreSQL carries 8,000 bytes."""
 MAX_COUNT = 1 << 53
+PROBE_SECONDS = 4.0
 MAX_WAITING = 4000
 """Maximum waiting requests, one for each connection of a process: a refused client retries, which costs more."""
 MAX_WAITING_EACH = 50
@@ -75,7 +77,7 @@ class Services:
         self.trusted = networks(settings.trusted_proxies)
         self._used: dict[str, int] = {}
         self._swept_at: int | None = None
-        self._probed_at: float | None = None
+        self._probe: tuple[float, asyncio.Task[bool]] | None = None
 
     def now(self) -> int:
         """Return milliseconds since 1970, by the clock that all servers of the store share."""
@@ -132,17 +134,20 @@ class Services:
         if self._swept_at is not None and 0 <= now - self._swept_at < SWEEP_MS:
             return
         self._swept_at = now
-        await self._attempt(self.sweep())  # nothing can be expired on a full disk, but reading must still work
+        await self._attempt("sweep", self.sweep())  # nothing can be expired on a full disk, but reading must still work
 
     async def sweep_bodies(self) -> None:
         """Delete large bodies that no row names. No request waits for it, because a bucket may be slow."""
-        await self._attempt(self.store.sweep_bodies(self.now()))
+        await self._attempt("sweep", self.store.sweep_bodies(self.now()))
 
-    async def _attempt(self, sweep: Awaitable[None]) -> None:
+    async def _attempt(self, name: str, work: Awaitable[None]) -> bool:
+        """Do some work on the store; return False, with a line in the log, if the store refuses it."""
         try:
-            await sweep
+            await work
         except RequestRefusedError as refusal:
-            self.log.warning("sweep failed", extra={"fields": {"code": refusal.code}})
+            self.log.warning("%s failed", name, extra={"fields": {"code": refusal.code}}, exc_info=refusal.__cause__)
+            return False
+        return True
 
     async def sweep(self) -> None:
         """Expire old data, and record when tokens were last used."""
@@ -159,12 +164,16 @@ class Services:
             self.announce(f"account {account}")
 
     async def probe(self) -> None:
-        """Write to the store as a test, at most once a second for all callers."""
-        at = self.monotonic()
-        if self._probed_at is None or at - self._probed_at >= 1:
-            self._probed_at = None
-            try:
-                await self.store.probe(self.now())
-            except RequestRefusedError as refusal:
-                raise RequestRefusedError("unavailable", "the store cannot be written", retry_after=5) from refusal
-            self._probed_at = at
+        """Write to the store as a test: one attempt at a time, at most one a second, whoever asks.
+
+        Raises:
+            RequestRefusedError: ``unavailable``; it failed, or takes longer than ``PROBE_SECONDS``.
+        """
+        at, attempt = self._probe or (-math.inf, None)
+        if attempt is None or (attempt.done() and self.monotonic() - at >= 1):
+            attempt = asyncio.ensure_future(self._attempt("probe", self.store.probe(self.now())))
+            self._probe = self.monotonic(), attempt
+        if not attempt.done():
+            await asyncio.wait({attempt}, timeout=PROBE_SECONDS)
+        if not (attempt.done() and attempt.result()):
+            raise RequestRefusedError("unavailable", "the store cannot be written", retry_after=5)

@@ -349,22 +349,19 @@ class Call:
             RequestRefusedError: ``unauthenticated``; the token was revoked meanwhile.
         """
         signals = self.relay.signals
-        if seconds <= 0 or signals.stopping or signals.count > MAX_WAITING:
+        key = self.token.id if self.token else self.address
+        if seconds <= 0 or signals.stopping or signals.count > MAX_WAITING or not self.relay.waiting.take(key):
             return False
-        with self.relay.waiting.hold(self.token.id if self.token else self.address) as has_place:
-            if not has_place:
-                return False
-            # Not ``receive``: a task that waits for the disconnection costs more than the rest of the wait.
-            client: WaitingClient = self.scope.get("state", {}).get("client") or WaitingClient()
-            if client.is_gone:
-                raise ClientGoneError
-            timer = asyncio.get_running_loop().call_later(seconds, wake, news, Wake.TIMEOUT)
-            client.waiting.add(news)
-            try:
-                cause = await news
-            finally:
-                client.waiting.discard(news)
-                timer.cancel()
+        # Not ``receive``: a task that waits for the disconnection costs more than the rest of the wait.
+        client: WaitingClient = self.scope.get("state", {}).get("client") or WaitingClient()
+        timer = asyncio.get_running_loop().call_later(seconds, wake, news, Wake.TIMEOUT)
+        client.waiting.add(news)
+        try:
+            cause = Wake.GONE if client.is_gone else await news
+        finally:
+            client.waiting.discard(news)
+            timer.cancel()
+            self.relay.waiting.release(key)
         if cause is Wake.GONE:
             raise ClientGoneError
         if cause is Wake.TIMEOUT or signals.stopping:

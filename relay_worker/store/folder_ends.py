@@ -11,6 +11,7 @@ from relay_worker.store import operator
 from relay_worker.store.database import lock, part_of
 from relay_worker.store.files import BodyFiles, sync_path
 from relay_worker.store.moving import COMPLETE, MoveEnd
+from relay_worker.store.rows import FILES
 
 
 @contextlib.contextmanager
@@ -46,7 +47,7 @@ def folder_target(folder: Path) -> Iterator[MoveEnd]:
     files = BodyFiles(part)
     files.prepare()
     with lock(part), operator.opened(part) as rows:
-        files.sweep({name for (name,) in rows.all(operator.FILES)})
+        files.sweep({name for (name,) in rows.all(FILES)})
         end = MoveEnd(rows, False, lambda: rows.db, files)
         yield end
     if end.is_complete:

@@ -13,8 +13,7 @@ from relay_worker.errors import CannotServeError
 from relay_worker.store import accounts
 from relay_worker.store.database import SqliteRows, connect, part_of, prepare, refuse_incomplete
 from relay_worker.store.files import BodyFiles, sync_path
-
-FILES = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
+from relay_worker.store.rows import FILES
 
 
 def prune_bodies(folder: Path, files: BodyFiles, now: int) -> None:

@@ -11,6 +11,8 @@ from relay_worker.settings import Settings
 ACCOUNT = "(SELECT id FROM accounts WHERE name = ?)"
 """SQL for the id of an account."""
 CHARGE = "UPDATE accounts SET bytes = bytes + ?, change = CASE WHEN change < ? THEN ? ELSE change END WHERE id = ?"
+FILES = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
+"""SQL for the names of all bodies outside of the database."""
 MAX_IN = 200
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import apsw
 import httpx
 import pytest
 from prometheus_client import generate_latest
 
+from relay_worker import services
 from relay_worker.app import RelayApp
 from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.metrics import Metrics
@@ -170,7 +173,7 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path)
             http = httpx.Client(transport=served.transport, base_url=served.url)
             http.headers["Authorization"] = f"Bearer {opened.text}"
             assert http.get("/readyz").status_code == 200
-            app.relay._probed_at = None
+            app.relay._probe = None
             opened.store.probe = opened.store.sweep = full
             clock[0] += DAY
             ready = http.get("/readyz")
@@ -179,10 +182,27 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path)
             assert http.get(f"/v1/streams/{STREAM.hex()}/blobs/1").content == body
 
 
+def test_a_store_that_hangs_is_not_ready_and_is_asked_once(opened, monkeypatch):
+    monkeypatch.setattr(services, "PROBE_SECONDS", 0.05)
+    asked = []
+
+    async def hang(now):
+        asked.append(now)
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(opened.store, "probe", hang)
+    with ServedApp(RelayApp(Services(Settings(), opened.store))) as served:
+        http = httpx.Client(transport=served.transport, base_url=served.url)
+        with ThreadPoolExecutor(4) as monitors:
+            found = list(monitors.map(lambda _: http.get("/readyz").status_code, range(8)))
+        assert found == [503] * 8
+        assert len(asked) == 1, "what hangs is not asked again for every monitor"
+
+
 def test_a_message_reaches_no_mailbox_that_was_opened_while_it_arrived(opened):
-    services = Services(Settings(), opened.store, random=bytes)  # every nameplate is 10
+    relay = Services(Settings(), opened.store, random=bytes)  # every nameplate is 10
     home, claim = {"Authorization": f"Bearer {opened.text}"}, {"Authorization": f"Claim {'c' * 43}"}
-    with ServedApp(RelayApp(services)) as served:
+    with ServedApp(RelayApp(relay)) as served:
         http = httpx.Client(transport=served.transport, base_url=served.url)
         assert http.post("/v1/pair", headers=home).json()["nameplate"] == 10
         assert http.put("/v1/pair/10/claim", headers=claim).status_code == 201

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.settings import without_password
 from relay_worker.store.postgres.connecting import SERVING_LOCK, patiently
-from relay_worker.store.rows import Put, Row, Rows, Transaction, answer
+from relay_worker.store.rows import FILES, Put, Row, Rows, Transaction, answer
 
 if TYPE_CHECKING:
     from relay_worker.store.bucket import Bucket
@@ -35,7 +35,6 @@ _OTHERS = (
     " AND (CAST(classid AS BIGINT) << 32) + CAST(objid AS BIGINT) = ?"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
-_NAMED = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
 
 
 def open_bucket(rows: Rows, url: str, bucket_of: Callable[[str], Bucket] | None, seconds: float) -> Bucket | None:
@@ -44,7 +43,7 @@ def open_bucket(rows: Rows, url: str, bucket_of: Callable[[str], Bucket] | None,
     Raises:
         CannotServeError: Rows name bodies, and no bucket is configured; or it cannot be used, or is not the relay's.
     """
-    (is_used,) = rows.one(f"SELECT EXISTS ({_NAMED})") or (False,)
+    (is_used,) = rows.one(f"SELECT EXISTS ({FILES})") or (False,)
     if bucket_of is None:
         if is_used:
             raise CannotServeError(f"{without_password(url)} has bodies in a bucket", hint=NAME_IT, exit_code=2)
@@ -126,7 +125,7 @@ def add_unknown(rows: Rows, files: Sequence[str]) -> None:
         rows: The relay's rows.
         files: The names in the bucket, read before this call; each was listed before its upload.
     """
-    known = {file for (file,) in rows.all(f"{_NAMED} UNION ALL SELECT file FROM unnamed")}
+    known = {file for (file,) in rows.all(f"{FILES} UNION ALL SELECT file FROM unnamed")}
     for file in files:
         if file not in known:
             release(rows, file)
@@ -134,7 +133,7 @@ def add_unknown(rows: Rows, files: Sequence[str]) -> None:
 
 def clear_named(rows: Rows) -> None:
     """Take all bodies with a row off the list, at the end of a move."""
-    rows.run(f"DELETE FROM unnamed WHERE file IN ({_NAMED})")
+    rows.run(f"DELETE FROM unnamed WHERE file IN ({FILES})")
 
 
 class ReservedBodies:
