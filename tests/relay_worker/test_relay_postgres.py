@@ -337,6 +337,24 @@ def test_a_server_with_fewer_connections_than_it_wants_answers_everybody(tmp_pat
     assert warned[0] == "the database gives no more connections"
 
 
+@each_row(
+    ("kind", "values"),
+    [
+        ("BIGINT", [0, -1, 2**63 - 1, -(2**63)]),
+        ("BIGINT", [None, 7, None]),
+        ("BYTEA", [b"", b"\0x", None, bytes(range(256)) * 20]),
+        ("TEXT", ["", "a'\\{}", "é\U0001f41f", None]),
+        ("TEXT", [None, None]),
+        ("TEXT", []),
+    ],
+)
+def test_lists_reach_the_database_as_they_are(url, kind, values):
+    with contextlib.closing(connecting.connect(url, "public")) as db:
+        rows = connecting.PostgresRows(db)
+        assert rows.one(f"SELECT CAST(? AS {kind}[])", values) == (values,)
+        assert rows.all(f"SELECT * FROM unnest(CAST(? AS {kind}[]))", values) == [(one,) for one in values]
+
+
 def test_migrations_have_the_types_of_postgresql():
     sql = connecting.in_postgres("CREATE TABLE a (id INTEGER PRIMARY KEY, b BLOB, c TEXT, d INTEGER) WITHOUT ROWID")
     assert sql == (

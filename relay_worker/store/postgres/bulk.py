@@ -6,13 +6,65 @@ A statement costs PostgreSQL and the driver more than its row, so the bodies of 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from psycopg.abc import AdaptContext
+from psycopg.adapt import Dumper, PyFormat
+from psycopg.pq import Format
+
 from relay_worker.store.rows import Row
 
 _TYPES = {int: "BIGINT", bytes: "BYTEA", str: "TEXT"}
+_OIDS = {int: (20, 1016), bytes: (17, 1001), str: (25, 1009)}
+_ENCODED: dict[type, Any] = {int: struct.Struct(">q").pack, bytes: bytes, str: str.encode}
+_LENGTH = struct.Struct(">i").pack
+
+
+def _kind_of(values: Sequence[Any]) -> type:
+    return next((type(one) for one in values if one is not None), str)
+
+
+class ArrayDumper(Dumper):
+    """Send a list of numbers, texts or bytes as an array. psycopg's own took 40 % of the time of a commit.
+
+    Args:
+        cls: ``list``.
+        context: The connection.
+        kind: The type of the values that are not None.
+    """
+
+    format = Format.BINARY
+
+    def __init__(self, cls: type, context: AdaptContext | None = None, kind: type = str) -> None:
+        super().__init__(cls, context)
+        self._kind, (self._element, self.oid) = kind, _OIDS[kind]
+
+    def get_key(self, obj: Any, format: PyFormat) -> tuple[type, type]:  # noqa: A002, ARG002 - psycopg's names
+        """Return the key of the dumper for these values."""
+        return self.cls, _kind_of(obj)
+
+    def upgrade(self, obj: Any, format: PyFormat) -> Dumper:  # noqa: A002, ARG002 - psycopg's names
+        """Return the dumper for these values."""
+        return ArrayDumper(self.cls, None, _kind_of(obj))
+
+    def dump(self, obj: Any) -> bytes:
+        """Return the values in PostgreSQL's binary form of an array."""
+        count, encoded = len(obj), _ENCODED[self._kind]
+        if not count:
+            return struct.pack(">3i", 0, 0, self._element)
+        head = struct.pack(">5i", 1, 0, self._element, count, 1)
+        if self._kind is int and None not in obj:
+            fields = [8] * (2 * count)
+            fields[1::2] = obj
+            return head + struct.pack(">" + "iq" * count, *fields)
+        parts = [head]
+        for one in obj:
+            data = b"" if one is None else encoded(one)
+            parts += _LENGTH(-1 if one is None else len(data)), data
+        return b"".join(parts)
 
 
 def for_all(sql: str, rows: Sequence[Row]) -> tuple[str, Row]:

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import conninfo, errors
-from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 
 from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.settings import without_password
 from relay_worker.store.database import migrations
 from relay_worker.store.moving import COMPLETE
+from relay_worker.store.postgres.bulk import ArrayDumper
 
 T = TypeVar("T")
 SCHEMA = "crystal_relay"
@@ -80,7 +80,7 @@ def connect(url: str, schema: str = SCHEMA) -> psycopg.Connection[Any]:
             exit_code=2,
         ) from None
     db.adapters.register_dumper(int, Int8BinaryDumper)
-    db.adapters.register_dumper(list, ListBinaryDumper)  # else as text, which doubles the size of bytes
+    db.adapters.register_dumper(list, ArrayDumper)
     return db
 
 

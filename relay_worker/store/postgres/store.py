@@ -74,7 +74,7 @@ class PostgresTransaction(PostgresRows):
         """Queue statements until ``flush``."""
         for sql, values in statements:
             self._later.setdefault(sql, []).append(values)
-            self._later_bytes += sum(len(one) for one in values if isinstance(one, bytes))
+            self._later_bytes += len(values[-1]) if isinstance(values[-1], bytes) else 0  # a body is the last value
 
     def charge(self, account: int, size: int, change: int) -> None:
         """Queue a charge until ``flush``."""
