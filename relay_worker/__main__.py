@@ -108,9 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(error.detail, "")
         sys.exit(2 if error.status == 400 else 1)
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # the reader closed the pipe: print nothing at the end
+        # The reader closed the pipe: print nothing at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         _complain(f"{error.filename or 'disk'}: {error.strerror or error}", "check its permissions and its disk")

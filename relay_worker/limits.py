@@ -113,10 +113,6 @@ class OpenCounter:
         if self._open[key] <= 0:
             del self._open[key]
 
-    def __len__(self) -> int:
-        """Return the number of keys with open items."""
-        return len(self._open)
-
 
 class Slots:
     """Limited number of slots; further requests wait in order.

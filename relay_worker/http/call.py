@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import random
 import re
-import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import parse_qs
 
+import anyio
 import msgspec
 
 from relay_worker import tokens
@@ -299,7 +300,9 @@ class Call:
         while more:
             left = min(relay.settings.body_idle, ends_at - relay.monotonic())
             try:
-                message = await (self._receive() if self._has_arrived else self._next_message(max(left, 0)))
+                # A scope takes a tenth of a small body's time, and most small bodies have arrived.
+                with contextlib.nullcontext() if self._has_arrived else anyio.fail_after(max(left, 0)):
+                    message = await self._receive()
             except TimeoutError as error:
                 raise RequestRefusedError(
                     "body-timeout", "the body came too slowly", headers=(("Connection", "close"),)
@@ -313,31 +316,6 @@ class Call:
             if len(body) > limit:
                 raise _too_large(limit)
         return bytes(body), digest.digest()
-
-    async def _next_message(self, seconds: float) -> Message:
-        """Receive a part of the body. A timer is used because a cancel scope took a tenth of a small body's time.
-
-        Raises:
-            TimeoutError: Nothing arrived within ``seconds``.
-        """
-        task, is_late = asyncio.current_task(), False
-        assert task is not None, "an application runs in a task"
-
-        def end() -> None:
-            nonlocal is_late
-            is_late = True
-            task.cancel()
-
-        timer = asyncio.get_running_loop().call_later(seconds, end)
-        try:
-            return await self._receive()
-        except asyncio.CancelledError as error:
-            is_ours = is_late and (sys.version_info < (3, 11) or task.uncancel() == 0)
-            if not is_ours:
-                raise
-            raise TimeoutError from error
-        finally:
-            timer.cancel()
 
     # -- waiting
 

@@ -10,17 +10,16 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from relay_worker.errors import CannotServeError
 from relay_worker.store.files import INLINE_BYTES, Bodies
-from relay_worker.store.rows import Rows
+from relay_worker.store.rows import Row, Rows
 
 PAGE_ROWS = 1000
 BATCH_BYTES = 8 << 20
 COMPLETE = "if a move to it was interrupted, it is complete: start the relay there; else "
 """Hint for a target that has its name, which it gets last."""
-Row: TypeAlias = "tuple[Any, ...]"
 
 
 @dataclass(frozen=True, slots=True)

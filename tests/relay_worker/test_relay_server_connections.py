@@ -226,7 +226,7 @@ def test_the_total_holds_and_an_ipv6_client_is_its_network() -> None:
     assert limits.open == 2, "a second close counts nothing"
     del first
     kept.clear()  # never closed, only dropped
-    assert (limits.open, len(limits.counts)) == (0, 0)
+    assert (limits.open, dict(limits.counts._open)) == (0, {})
     for one in ends:
         one.close()
 
