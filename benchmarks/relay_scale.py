@@ -157,12 +157,19 @@ def processor_seconds(pids):
 
 
 def costed(work, pids, data):
-    """Do some work; return its result with the processor time of these processes and of PostgreSQL for each time."""
-    before = processor_seconds([*pids, *processes_of(data)])
+    """Do some work; return its result with the processor time for each time, of these processes and of PostgreSQL, and
+    how it is split among these processes, PostgreSQL and this process.
+    """
+
+    def spent():
+        groups = (pids, processes_of(data) if data else [], [os.getpid()])
+        return [1e6 * processor_seconds(one) for one in groups]
+
+    before = spent()
     rate, times = work()
     time.sleep(0.2)  # connections end
-    spent = processor_seconds([*pids, *processes_of(data)]) - before
-    return rate, times, 1e6 * spent / max(1, len(times))
+    each = [(now - then) / max(1, len(times)) for now, then in zip(spent(), before, strict=True)]
+    return rate, times, each[0] + each[1], each
 
 
 # -- clients
@@ -287,7 +294,7 @@ def measure(folder, database, given, number):
             for verb, is_trip in (("puts", False), ("trips", True)):
                 asked = partial(load, ports, tokens, given.connections, given.seconds, is_trip=is_trip)
                 found[f"{name}: {verb}"] = costed(asked, pids, data)
-            found[f"{name}: memory"] = max(memory_of(pids)), [], 0
+            found[f"{name}: memory"] = max(memory_of(pids)), [], 0, []
     return found
 
 
@@ -330,6 +337,8 @@ def report(rounds):
         p50, p99 = (1000 * times[int(len(times) * share)] for share in (0.5, 0.99))
         each = statistics.median(one[name][2] for one in rounds)
         line = f"{name:24} {middle:6.0f}/s  p50 {p50:6.1f} ms  p99 {p99:6.1f} ms  {each:5.0f} us of processor time"
+        split = [statistics.median(some) for some in zip(*(one[name][3] for one in rounds), strict=True)]
+        line += f": servers {split[0]:.0f}, database {split[1]:.0f}, clients {split[2]:.0f}"
         if "bare insert" in rounds[0] and name.endswith("puts"):
             for other in ("bare insert", "bare, same routes"):
                 pace, words = ratios(rounds, name, other)
