@@ -56,8 +56,15 @@ def test_a_device_is_listed_with_how_it_stands(pairs: Pairs, on: On) -> None:
     page = Client().get("/health").text
     assert re.search(r"<td[^>]*>7</td><td><b class=\"bad\">waiting</b> <code>crystal relay status</code>", page)
     assert re.search(r"<td>\w+ [0-9a-f]{8}</td><td>\d+ taken</td><td[^>]*>7</td><td[^>]*>x</td>", page), "its stream"
+    assert "Something is wrong." not in page
     assert "7 on the way, waiting (run: crystal relay status)" in on(pairs.home, "status").out
+    with pairs.home.open() as machine:
+        machine.store.execute("UPDATE relay_in SET state = 'damaged'")
+    assert "Something is wrong." in Client().get("/health").text
     (home,) = check_json("crystal devices", on(pairs.device, "devices", "--json"))["devices"]
+    page = Client().get("/health").text
+    assert re.search(r"device of mini, heard \w+", page), "a device is told of its home, not of devices"
+    assert re.search(r"\d+ messages?, [^,]+, not confirmed by home since .*; \d+ not sent yet", page)
     assert (home["name"], home["side"], home["id"]) == ("mini", "home", one["id"])
     assert "home of this machine" in on(pairs.device, "devices").out
 
