@@ -87,17 +87,18 @@ def _exported_turns(store: Store, ldm_home: Path, state: ledger.TranscriptState)
 
 def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[tuple[str, int], str]]:
     """Yield each exported turn that matches a turn of the agent, with the id of the agent's line."""
-    from crystal.ingest.same_calls import CallText, match_calls  # noqa: PLC0415 - for an export alone
+    from crystal.ingest.same_calls import match_calls  # noqa: PLC0415 - for an export alone
 
-    texts, calls = defaultdict[tuple[bool, str], deque[str]](deque), list[CallText]()
+    texts = defaultdict[tuple[bool, str], deque[str]](deque)
+    calls: list[SaidTurn] = []
     exports = {turn.uuid for turn in exported}
     for one in (one for one in own if one.uuid not in exports):  # their rows may no longer show the harness
         if one.role == "tool_call":
-            calls.append(CallText(one.uuid, one.tool, one.text))
+            calls.append(one)
         else:
             texts[_gist(one.role, one.text)].append(one.uuid)
     shown = [turn for turn in exported if turn.role == "tool_call"]
-    matched = match_calls([CallText(turn.uuid, turn.tool, turn.text) for turn in shown], calls)
+    matched = match_calls(shown, calls)
     yield from (((shown[place].uuid, shown[place].part), line) for place, line in matched.items())
     for turn in exported:
         if turn.role in _SPEAKERS and (left := texts[_gist(turn.role, turn.text)]):

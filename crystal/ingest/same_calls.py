@@ -12,7 +12,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
+from crystal.model.capture import Turn
 from crystal.model.named_tuple import NamedTuple
+from crystal.store.sessions.conversations import SaidTurn
 
 MAX_CALLS = 200
 """Maximum number of the agent's calls, the first unmatched ones of its tool, compared with a call without a quote."""
@@ -30,20 +32,12 @@ _QUOTE = re.compile(
 )
 
 
-class CallText(NamedTuple):
-    """A tool call: its line, the tool if it is named, and the text."""
-
-    line: str
-    tool: str | None
-    text: str
-
-
 class _Known(NamedTuple):
     """A call of the agent.
 
     Attributes:
         number: Its index.
-        call: Its line, tool and text.
+        call: The call.
         main: The first line of the main argument, or the whole text if there is none.
         rest: The other lines of the text.
         words: The words of ``main``.
@@ -52,7 +46,7 @@ class _Known(NamedTuple):
     """
 
     number: int
-    call: CallText
+    call: SaidTurn
     main: str
     rest: list[str]
     words: frozenset[str]
@@ -73,7 +67,7 @@ class _Known(NamedTuple):
         return "\n".join([self.main, *self.rest[:lines]]) if is_whole else None
 
 
-def match_calls(shown: Sequence[CallText], own: Sequence[CallText]) -> dict[int, str]:
+def match_calls(shown: Sequence[Turn], own: Sequence[SaidTurn]) -> dict[int, str]:
     """Return the agent's line for each call of an export that matches, by the call's index in ``shown``.
 
     Quoted calls are matched first, then those that share the most words.
@@ -88,11 +82,11 @@ def match_calls(shown: Sequence[CallText], own: Sequence[CallText]) -> dict[int,
     ]
     for *_, place, number in sorted(pairs):
         if place not in found and number in left:
-            found[place] = left.pop(number).call.line
+            found[place] = left.pop(number).call.uuid
     return found
 
 
-def _quoted(shown: Sequence[CallText], left: dict[int, _Known]) -> Iterator[tuple[int, str]]:
+def _quoted(shown: Sequence[Turn], left: dict[int, _Known]) -> Iterator[tuple[int, str]]:
     """Yield (index in ``shown``, the agent's line) of quoted calls, and remove these from ``left``."""
     by_name = defaultdict[tuple[str, ...], list[_Known]](list)
     for known in left.values():
@@ -104,11 +98,11 @@ def _quoted(shown: Sequence[CallText], left: dict[int, _Known]) -> Iterator[tupl
             if same:
                 nearest = min(same, key=lambda one: (len(one.main), one.number))
                 named.remove(nearest)
-                yield place, left.pop(nearest.number).call.line
+                yield place, left.pop(nearest.number).call.uuid
                 break
 
 
-def _similar(call: CallText, left: Iterable[_Known]) -> Iterator[tuple[float, _Known]]:
+def _similar(call: Turn, left: Iterable[_Known]) -> Iterator[tuple[float, _Known]]:
     """Yield the agent's calls that may match a call of an export, with the share of their words in it."""
     said, quote = {*_WORD.findall(call.text)}, next(_quotes(call.text), "").rstrip()
     beginning = _ELLIPSIS.sub("", quote)
@@ -123,7 +117,7 @@ def _similar(call: CallText, left: Iterable[_Known]) -> Iterator[tuple[float, _K
             yield share, known
 
 
-def _known(number: int, call: CallText) -> _Known:
+def _known(number: int, call: SaidTurn) -> _Known:
     head, *rest = call.text.split("\n")
     main = head.partition(": ")[2]
     has_main = bool(main)
@@ -134,7 +128,7 @@ def _known(number: int, call: CallText) -> _Known:
     return _Known(number, call, main, rest, words, frozenset(_WORD.findall(file)), has_main)
 
 
-def _may_be_same_call(call: CallText, known: _Known) -> bool:
+def _may_be_same_call(call: Turn, known: _Known) -> bool:
     """Return whether a call of an export may be the agent's: same tool, or the export does not name the tool."""
     return call.tool == known.call.tool or (call.tool is None and bool(known.words))
 

@@ -22,7 +22,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, ParamSpec, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -30,8 +30,7 @@ from crystal.model.quick_dataclass import dataclass
 from crystal.search.index.array_types import Array
 from crystal.store.search.index_log import SUFFIX, PartFile
 
-P = ParamSpec("P")
-R = TypeVar("R")
+T = TypeVar("T")
 
 MAGIC = b"CRYSIDX1"
 ALIGNMENT = 64
@@ -47,11 +46,17 @@ class IndexDamagedError(Exception):
     """A file of the index is missing, or differs from what was written. The index is rebuilt; nothing is lost."""
 
 
-def raises_index_damaged(method: Callable[P, R]) -> Callable[P, R]:
-    """Turn errors from wrong bytes in a file into ``IndexDamagedError``."""
+def raises_index_damaged(kind: type[T]) -> type[T]:
+    """Turn errors from wrong bytes in a file into ``IndexDamagedError``, in every public method of a class."""
+    for name, method in list(vars(kind).items()):
+        if callable(method) and not name.startswith("_"):
+            setattr(kind, name, _guarded(method))
+    return kind
 
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+    def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
             return method(*args, **kwargs)
         except SYMPTOMS as error:

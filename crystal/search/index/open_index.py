@@ -74,6 +74,7 @@ def index_of_chunks(store: Store, ids: Sequence[int]) -> Index:
     return index
 
 
+@raises_index_damaged
 class Index:
     """One state of the index. Use it inside the ``store.reading()`` in which it was opened.
 
@@ -116,7 +117,6 @@ class Index:
 
     # --------------------------------------------------------------------------------------------------- documents
 
-    @raises_index_damaged
     def take(self, name: str, ordinals: Array) -> Array:
         """Return an attribute of documents.
 
@@ -126,7 +126,6 @@ class Index:
         """
         return self.columns((name,), ordinals)[name]
 
-    @raises_index_damaged
     def columns(self, names: Sequence[str], ordinals: Array) -> dict[str, Array]:
         """Return several attributes of documents, as ``take`` does."""
         ordinals = np.asarray(ordinals, np.int64)
@@ -146,7 +145,6 @@ class Index:
             if cut[0] < cut[1]:
                 yield part, start, slice(*cut)
 
-    @raises_index_damaged
     def conversation(self, ordinal: int) -> tuple[int, int]:
         """Return the range of ordinals of a document's conversation within its part."""
         number = int(np.searchsorted(self._starts, ordinal, side="right")) - 1
@@ -155,7 +153,6 @@ class Index:
         end = int(part.begins[at]) if at < len(part.begins) else part.size
         return start + int(part.begins[at - 1]), start + end
 
-    @raises_index_damaged
     def find(self, ids: Array | Sequence[int]) -> Ordinals:
         """Return the ordinals of chunks, -1 for those that are not in the index."""
         wanted = np.asarray(ids, np.int64)
@@ -172,7 +169,6 @@ class Index:
         mask[places[places >= 0]] = True
         return mask
 
-    @raises_index_damaged
     def mask(self, scope: SearchScope) -> Mask | None:
         """Return a mask of the documents that a filter allows; None for all."""
         if not scope.conditions:
@@ -181,7 +177,6 @@ class Index:
         mask[self._void] = False
         return mask
 
-    @raises_index_damaged
     def within(self, spans: Sequence[tuple[int, int]]) -> Mask:
         """Return a mask of the documents inside any of the spans of time; cached."""
         if spans not in self._within:
@@ -207,7 +202,6 @@ class Index:
 
     # ------------------------------------------------------------------------------------------------------- words
 
-    @raises_index_damaged
     def frequency(self, term: str) -> int:
         """Return the number of documents with a word; stale ones count until the files are rewritten."""
         return self._count(_bytes(term))
@@ -223,7 +217,6 @@ class Index:
         found = self._parts[number].words.documents(start, end)
         return found if self._seen is None else found[self._seen[found + self._starts[number]]]
 
-    @raises_index_damaged
     def with_all(self, terms: Sequence[str], mask: Mask | None) -> Ordinals:
         """Return the documents that have all of some words, ascending; all documents if there are no words."""
         mask = self._shown if mask is None else mask
@@ -234,7 +227,6 @@ class Index:
             found.append(places[mask[start + places]] + start if mask is not None else places + start)
         return np.concatenate(found)
 
-    @raises_index_damaged
     def with_row(self, terms: Sequence[str], ordinals: Ordinals) -> Ordinals:
         """Return the documents, of some in ascending order, that may have these words in a row."""
         found = [np.empty(0, np.int64)]
@@ -243,12 +235,10 @@ class Index:
             found.append(some[having_in_a_row(part.arrays, part.filters, some - start, terms)])
         return np.concatenate(found)
 
-    @raises_index_damaged
     def turns_with(self, term: str) -> Ordinals:
         """Return the turns of the documents with a word, in ascending order; 0 for documents without a turn."""
         return self._turns(lambda part: [part.words.find(_bytes(term))])
 
-    @raises_index_damaged
     def turns_with_part(self, part_of_term: str) -> Ordinals:
         """Return the turns of the documents that have a word containing some characters, ascending."""
         return self._turns(lambda part: part.words.containing(_bytes(part_of_term)))
@@ -260,7 +250,6 @@ class Index:
             found += [turns[self._documents(number, *span)].astype(np.int64) for span in spans_of(part)]
         return distinct(np.concatenate(found))
 
-    @raises_index_damaged
     def beginning(self, prefix: str, most: int) -> list[tuple[str, int]]:
         """Return the words with a prefix and the number of documents with each, most frequent first."""
         enough = max(MIN_BEGINNINGS, 4 * most) if self._seen is None else MAX_BEGINNINGS
@@ -277,7 +266,6 @@ class Index:
                 part.words.remember({word: spans.get(word, (0, 0)) for word in chosen})
         return [(word.decode("utf-8", "replace"), count) for word, count in _most_frequent(counts, most) if count]
 
-    @raises_index_damaged
     def scores(
         self,
         terms: Sequence[tuple[Sequence[str], float]],
@@ -299,7 +287,6 @@ class Index:
             scorer.add(words, None if mask is None else mask[here], own[here], padded[here], chosen)
         return own, padded
 
-    @raises_index_damaged
     def own_scores(self, terms: Sequence[tuple[Sequence[str], float]], ordinals: Ordinals) -> Floats:
         """Return BM25 of some documents, in ascending order, without their neighbours; terms as for ``scores``."""
         words = [([_bytes(word) for word in alternatives], weight) for alternatives, weight in terms]
@@ -323,7 +310,6 @@ class Index:
         """Return True if the index has every vector of a generation; if not, search without its files."""
         return generation in self._generations
 
-    @raises_index_damaged
     def nearest(self, generation: int, query: Floats, k: int, mask: Mask | None = None) -> tuple[Ordinals, Floats]:
         """Return the documents nearest to a vector, best first, with their cosines."""
         mask = self._shown if mask is None else mask
@@ -341,7 +327,6 @@ class Index:
         is_known = ~np.isnan(cosines)
         return best(rows[is_known], cosines[is_known], k)
 
-    @raises_index_damaged
     def cosines(self, generation: int, query: Floats, ordinals: Array) -> Floats:
         """Return the cosines of documents; nan for documents without a vector."""
         ids = self.take("id", ordinals).tolist()
@@ -351,7 +336,6 @@ class Index:
         known.update(index_source.vectors(self._store, generation, missing))
         return measured(turned(query).astype(np.float32), [known[ident] for ident in ids])
 
-    @raises_index_damaged
     def cosines_nearly(self, generation: int, query: Floats, ordinals: Ordinals) -> Floats:
         """Return approximate cosines of documents, exact ones of later changes; nan without a vector."""
         found, whole = np.full(len(ordinals), np.nan, np.float32), turned(query).astype(np.float32)

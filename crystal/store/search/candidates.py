@@ -61,8 +61,7 @@ def text_hashes(store: Store, ids: Sequence[int]) -> list[tuple[int, bytes]]:
 
 def newest_texts(store: Store, scope: SearchScope, limit: int) -> Iterator[tuple[int, str]]:
     """Yield the newest chunks within a filter, with their texts."""
-    where = f" WHERE {scope.sql}" if scope.sql else ""
-    sql = f"SELECT id, text FROM chunks{where} ORDER BY id DESC LIMIT ?"
+    sql = f"SELECT id, text FROM chunks WHERE {scope.sql or 'TRUE'} ORDER BY id DESC LIMIT ?"
     return ((ident, text) for ident, text in store.stream(sql, (*scope.values, limit)))
 
 
@@ -79,18 +78,17 @@ def contains_text(run: str) -> SearchScope:
 def latest_chunks(store: Store, scope: SearchScope, spans: Sequence[tuple[int, int]], limit: int) -> list[int]:
     """Return the newest chunks of users' and assistants' messages within spans of time and a filter."""
     times = " OR ".join(["(ts >= ? AND ts < ?)"] * len(spans))
-    where = f" AND ({scope.sql})" if scope.sql else ""
     return store.all(
         int,
-        f"SELECT id FROM chunks WHERE ({times}) AND role IN ('user', 'assistant'){where} ORDER BY ts DESC, id LIMIT ?",
+        f"SELECT id FROM chunks WHERE ({times}) AND role IN ('user', 'assistant') AND ({scope.sql or 'TRUE'})"
+        " ORDER BY ts DESC, id LIMIT ?",
         (*(moment for span in spans for moment in span), *scope.values, limit),
     )
 
 
 def count_copies(store: Store, text_sha256: bytes, scope: SearchScope) -> int:
     """Return how many chunks within a filter have exactly this text."""
-    where = f" AND ({scope.sql})" if scope.sql else ""
-    sql = f"SELECT count(*) FROM {_by_text(store)} WHERE text_sha256 = ?{where}"
+    sql = f"SELECT count(*) FROM {_by_text(store)} WHERE text_sha256 = ? AND ({scope.sql or 'TRUE'})"
     return int(store.value(sql, (text_sha256, *scope.values)))
 
 
