@@ -1,4 +1,4 @@
-"""Read the small JSON files that crystal keeps beside the archive."""
+"""Read the small files that crystal keeps beside the archive, most of them JSON."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ def read_json(path: Path, make: Callable[[Any], T], hint: str) -> T | None:
         UsageError: Something else than a file is in its place.
         CrystalError: The system refuses to read it.
     """
+    content = read_regular(path)
     try:
-        return make(json.loads(read_regular(path)))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise refused(error, path) from error
+        return None if content is None else make(json.loads(content))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged", hint=hint) from error
 
 
-def read_regular(path: Path) -> bytes:
-    """Read a file, and nothing that could wait for a writer forever, such as a pipe.
+def read_regular(path: Path) -> bytes | None:
+    """Read a file, and nothing that could wait for a writer forever, such as a pipe; return None if there is none.
 
     Raises:
-        OSError: As ``open``.
         UsageError: Something else than a file is in its place.
+        CrystalError: The system refuses to read it.
     """
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # noqa: PTH123 - a descriptor
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            from crystal.config.file_access import move_away  # noqa: PLC0415 - for an error alone
+    try:
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # noqa: PTH123 - a handle
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise refused(error, path) from error
+    from crystal.config.file_access import move_away  # noqa: PLC0415 - for an error alone
 
-            raise UsageError(f"{path} is not a regular file", hint=move_away(path))
-        return file.read()
+    raise UsageError(f"{path} is not a regular file", hint=move_away(path))

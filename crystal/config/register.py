@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.config.json_file import read_regular
-from crystal.config.paths import Places, alone_in, checked_agent_id, make_private_dir, refused, write_private
+from crystal.config.paths import Places, alone_in, checked_agent_id, make_private_dir, write_private
 from crystal.errors import CrystalError, DamagedError
 
 LEFT_OUT = "left_out"
@@ -72,12 +72,9 @@ def _write_register(path: Path, register: dict[str, Any]) -> None:
 
 def _read_register(path: Path) -> dict[str, Any]:
     hint = "correct the file by hand, or move it away and run: crystal init"
+    content = read_regular(path)
     try:
-        register = json.loads(read_regular(path))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise refused(error, path) from error
+        register = {} if content is None else json.loads(content)
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"{path} is not valid JSON: {error}", hint=hint) from error
     if not isinstance(register, dict):

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from crystal.config.paths import refused
+from crystal.config.json_file import read_regular
 from crystal.errors import UsageError
 
 MAX_DIGITS = 18
@@ -29,12 +29,7 @@ def read_text(path: Path) -> str:
         UsageError: It is not UTF-8.
         UnavailableError: The system refuses to read it.
     """
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise refused(error, path) from error
+    raw = read_regular(path) or b""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from crystal.config.json_file import read_regular
 from crystal.config.paths import append_durably, make_private_dir, refused, write_own, write_private
 from crystal.errors import CrystalError, StoreFullError, UsageError
 from crystal.memories.rules import CATEGORIES, STATUSES
@@ -93,12 +94,9 @@ def read_record(path: Path) -> RecordContents:
     Raises:
         CrystalError: The file exists but cannot be read, or is a link to a file without any line of a record.
     """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+    data = read_regular(path)
+    if data is None:
         return RecordContents()
-    except OSError as error:
-        raise refused(error, path) from error
     entries: dict[str, MemoryEntry] = {}
     damaged: list[DamagedLine] = []
     offset = 0

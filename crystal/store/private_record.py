@@ -13,6 +13,7 @@ from typing import Any
 
 import apsw
 
+from crystal.config.json_file import read_regular
 from crystal.config.paths import make_private_dir, refused, write_own
 from crystal.errors import CrystalError
 from crystal.model.named_tuple import NamedTuple
@@ -61,12 +62,7 @@ def read_record(path: Path) -> PrivateRecord | None:
     Raises:
         CrystalError: The operating system refuses to read it.
     """
-    try:
-        rows = path.read_bytes().splitlines()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise refused(error, path) from error
+    rows = (read_regular(path) or b"").splitlines()
     parsed = [row for row in map(_parsed, rows) if row]
     if not parsed or parsed[0][0] != _HEADER:
         return None
