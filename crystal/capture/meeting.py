@@ -17,7 +17,7 @@ from crystal.model.capture import Origin, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.json_columns import read_json_note
-from crystal.store.notes import drop_note, write_note
+from crystal.store.notes import write_note
 from crystal.transcript.framing import end_of_lines
 
 if TYPE_CHECKING:
@@ -86,10 +86,7 @@ def _unmet(store: Store) -> set[str]:
 
 
 def _write_unmet(store: Store, paths: Collection[str]) -> None:
-    if paths:
-        write_note(store, UNMET, json.dumps(sorted(paths)))
-    else:
-        drop_note(store, UNMET)
+    write_note(store, UNMET, json.dumps(sorted(paths)))
 
 
 def _was_moved_here(capture: Capture, files: Sequence[finder.TranscriptFile]) -> bool:

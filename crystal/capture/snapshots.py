@@ -134,10 +134,10 @@ def capture_file(
     retried(lambda: _capture_file(capture, container, tally, only=only, meeting=meeting))
 
 
-def retried(step: Callable[[], T]) -> T:
-    """Run a step that reads a database, again if its owner wrote to it meanwhile. Return the step's result."""
+def retried(step: Callable[[], T], race: type[CrystalError] = DatabaseChangedError) -> T:
+    """Run a step, again if another program was faster: by default, if a database's owner wrote to it meanwhile."""
     for _ in range(MAX_RACES):  # what was captured before stays, so each try gets further
-        with contextlib.suppress(DatabaseChangedError):
+        with contextlib.suppress(race):
             return step()
     return step()
 
@@ -250,11 +250,7 @@ class ConversationCapture:
 
     def capture(self, *, skipped_too: bool) -> None:
         """Store every new record."""
-        for _ in range(MAX_RACES):
-            with contextlib.suppress(WatermarkMovedError):
-                self._capture(skipped_too=skipped_too)
-                return
-        self._capture(skipped_too=skipped_too)
+        retried(lambda: self._capture(skipped_too=skipped_too), WatermarkMovedError)
 
     def note(self) -> None:
         """Note every record as there before crystal."""

@@ -16,12 +16,9 @@ from crystal.store.search.scope import ScopeCondition
 
 
 def allowed(store: Store, parts: Sequence[IndexPart], conditions: Sequence[ScopeCondition]) -> list[Mask]:
-    """Return for each part the documents that fulfil all conditions."""
-    masks = [np.ones(part.size, np.bool_) for part in parts]
-    for condition in conditions:
-        found = _fulfilling(store, parts, condition)
-        masks = [mask & one for mask, one in zip(masks, found, strict=True)]
-    return masks
+    """Return for each part the documents that fulfil all conditions, of which there is at least one."""
+    masks = (_fulfilling(store, parts, condition) for condition in conditions)
+    return [np.logical_and.reduce(of_part) for of_part in zip(*masks, strict=True)]
 
 
 _TIMES = {"from": np.greater_equal, "before": np.less}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from crystal.model.capture import Project
 from crystal.model.named_tuple import NamedTuple
 from crystal.model.repository_address import LOCAL_IDENTITIES, repository_identity
-from crystal.store.connection import GIVEN, Store
+from crystal.store.connection import GIVEN, Row, Store
 from crystal.store.notes import ADDRESS_FORM, MEMORY_RECORD_SIZE, drop_note, read_note, write_note
 
 
@@ -149,10 +149,10 @@ def known_projects(store: Store) -> list[KnownProject]:
         " (SELECT max(s.last_at) FROM sessions s WHERE s.project = p.id) FROM projects p ORDER BY 9 DESC, p.id"
     )
     identities = {root: identity for _, _, root, identity, *_ in rows if root and identity}
-    groups: dict[str, list[tuple[object, ...]]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in rows:
         root, identity = row[2] or row[1], row[3]
-        groups.setdefault(identities.get(root) or identity or root, []).append(tuple(row))
+        groups.setdefault(identities.get(root) or identity or root, []).append(row)
     found = [_combine_rows(one) for one in groups.values()]
     return sorted(found, key=lambda one: (-(one.last_at or 0), one.name.casefold()))
 
@@ -216,17 +216,16 @@ def _chosen_names(store: Store, project: Project) -> tuple[str | None, str | Non
     return (None, None) if found is None else (found[0], found[1])
 
 
-def _combine_rows(rows: Sequence[tuple[object, ...]]) -> KnownProject:
+def _combine_rows(rows: Sequence[Row]) -> KnownProject:
     """Combine the rows of one project, newest first."""
-    folders = dict.fromkeys(str(row[2] or row[1]) for row in rows)
-    times = [int(str(row[8])) for row in rows if row[8] is not None]
+    folders = dict.fromkeys(row[2] or row[1] for row in rows)
     return KnownProject(
-        name=str(rows[0][4]),
+        name=rows[0][4],
         folders=tuple(folders),
-        identity=next((str(row[3]) for row in rows if row[3] is not None), None),
-        rows=tuple(int(str(row[0])) for row in rows),
-        sessions=sum(int(str(row[6])) for row in rows),
-        memories=sum(int(str(row[7])) for row in rows),
-        last_at=max(times, default=None),
+        identity=next((row[3] for row in rows if row[3] is not None), None),
+        rows=tuple(row[0] for row in rows),
+        sessions=sum(row[6] for row in rows),
+        memories=sum(row[7] for row in rows),
+        last_at=max((row[8] for row in rows if row[8] is not None), default=None),
         joined=any(row[5] is not None for row in rows),
     )
