@@ -43,8 +43,7 @@ def latency(durations: Sequence[float]) -> Latency:
 
 def last_runs(store: Store, limit: int) -> list[tuple[int, float]]:
     """Return (time, duration), both in ms, of the latest runs, oldest first."""
-    rows = store.rows("SELECT at, ms FROM hook_runs ORDER BY rowid DESC LIMIT ?", (limit,))
-    return [(int(at), float(ms)) for at, ms in reversed(rows)]
+    return store.rows("SELECT at, ms FROM hook_runs ORDER BY rowid DESC LIMIT ?", (limit,))[::-1]
 
 
 def last_turn_run(store: Store) -> int | None:

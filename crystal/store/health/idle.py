@@ -24,5 +24,4 @@ def marks_of_session(store: Store, session_id: str) -> list[Mark] | None:
         return None
     if store.has("SELECT 1 FROM sessions WHERE session_id = ? AND ended_at IS NOT NULL", (session_id,)):
         return None
-    rows = store.rows("SELECT path, dev, inode, offset FROM capture_state WHERE session_id = ?", (session_id,))
-    return [(path, dev, inode, offset) for path, dev, inode, offset in rows]
+    return store.rows("SELECT path, dev, inode, offset FROM capture_state WHERE session_id = ?", (session_id,))

@@ -227,17 +227,14 @@ def without_memories(rows: Sequence[int]) -> SearchScope:
 def session_matches(store: Store, wanted: str, limit: int = _NAMES_SHOWN + 1) -> list[tuple[int, str]]:
     """Return (row id, session id) of the sessions with an id or a prefix of it; an exact id gives only its session."""
     wanted = wanted.strip()
-    exact = store.row("SELECT id, session_id FROM sessions WHERE session_id = ?", (wanted,))
-    if exact is not None:
-        return [(int(exact[0]), str(exact[1]))]
-    if not wanted:
-        return []
-    rows = store.rows(
+    exact = store.rows("SELECT id, session_id FROM sessions WHERE session_id = ?", (wanted,))
+    if exact or not wanted:
+        return exact
+    return store.rows(
         "SELECT id, session_id FROM sessions WHERE substr(lower(session_id), 1, ?) = ?"
         " ORDER BY last_at DESC, id DESC LIMIT ?",
         (len(wanted), wanted.lower(), limit),
     )
-    return [(int(ident), str(session)) for ident, session in rows]
 
 
 def _session_scope(store: Store, wanted: str) -> SearchScope:

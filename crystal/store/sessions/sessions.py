@@ -186,10 +186,8 @@ def times_around(store: Store, session: Session, *, reach: int) -> list[tuple[in
     first = store.value("SELECT min(ts) FROM turns WHERE session = ? AND id > ?", (session.id, session.logged_turn))
     if first is None:
         return []
-    rows = store.rows(
-        "SELECT ts, id FROM turns WHERE session = ? AND ts >= ? ORDER BY ts, id", (session.id, int(first) - reach)
-    )
-    return [(int(at), int(ident)) for at, ident in rows]
+    sql = "SELECT ts, id FROM turns WHERE session = ? AND ts >= ? ORDER BY ts, id"
+    return store.rows(sql, (session.id, first - reach))
 
 
 def opening_of(store: Store, session: int, *, start: int | None, stop: int | None) -> str:
