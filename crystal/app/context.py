@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from crystal.app.mirror import OpenMirror, open_mirror
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.safe_open import Folders, escape_pattern
-from crystal.config.harnesses import usual_roots
+from crystal.config.harnesses import reader_versions, usual_roots
 from crystal.config.load import load_config
 from crystal.config.paths import MEMORY_RECORD, Places, make_private_dir, resolve_places
 from crystal.config.providers import needs_key, runs_here
@@ -24,7 +25,7 @@ from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError
 from crystal.model.capture import Memory
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
-from crystal.store.notes import MEMORY_RECORD_SIZE, read_note
+from crystal.store.notes import MEMORY_RECORD_SIZE, READERS, read_note, write_note
 from crystal.store.private_record import RECORD_FILE
 from crystal.store.search.vectors import serving_generation
 
@@ -263,7 +264,11 @@ def open_store(places: Places) -> Store:
     refuse_links(places)
     refuse_lost(places)
     make_private_dir(places.data_dir)
-    return Store.open(places.db, places.ldm_home / RECORD_FILE)
+    is_new = not places.db.exists()
+    store = Store.open(places.db, places.ldm_home / RECORD_FILE)
+    if is_new:  # an older store without this note was read by the first readers
+        write_note(store, READERS, json.dumps(reader_versions()))
+    return store
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from crystal.store import Store
 from crystal.store.capture import ledger, snapshots
 from crystal.store.health import checks
 from crystal.store.json_columns import read_json_note
+from crystal.store.memories.learned import mend_evidence
 from crystal.store.notes import READERS, drop_note, read_note, write_note
 
 CURSOR = f"{READERS}_cursor"
@@ -44,6 +45,7 @@ def read_again(machine: Machine, should_stop: Callable[[], bool]) -> None:
         known[name] = readers[name]
         with store.transaction():
             snapshots.compare_anew(store, name)
+            mend_evidence(store)
             drop_note(store, CURSOR)
             write_note(store, READERS, json.dumps(known))
         count_as_known(store)

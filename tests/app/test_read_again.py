@@ -171,5 +171,29 @@ def test_a_record_that_an_agent_rewrote_keeps_the_parts_that_both_readers_find(
     assert crystal("verify").code == 0
 
 
+def test_what_nobody_said_is_no_evidence_any_more(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = home / ".gemini" / "tmp" / "shop" / "chats" / "session-2026-02-03T09-00-5f0c3d1e.jsonl"
+    path.parent.mkdir(parents=True)
+    lines = [{"sessionId": "5f0c3d1e"}]
+    for number, text in enumerate(["look", "System: Potential loop detected. Details: x"]):
+        lines.append({"id": f"m{number}", "type": "user", "timestamp": "2026-02-03T09:00:00Z", "content": text})
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("crystal.transcript.gemini_cli._NOT_TYPED", ("<session_context>",))
+        assert crystal("init", "--yes", "--import", "--wait").code == 0
+    assert crystal("remember", "loops are bad").code == 0
+    with open_machine() as machine:
+        machine.store.execute(
+            "INSERT INTO learned_from (memory, line, session, kind, confidence, at) SELECT m.uid, t.uuid, s.session_id,"
+            " 'preference', 1, 0 FROM memories m, turns t JOIN sessions s ON s.id = t.session"
+        )
+    newer(monkeypatch, "gemini-cli")
+    assert crystal("sync").code == 0
+    assert [(one["role"], one["text"]) for one in samples.captured()[1]] == [("user", "look")]
+    assert crystal("verify").code == 0
+    with open_machine() as machine:
+        assert machine.store.value("SELECT count(*) FROM learned_from") == 1
+
+
 def words_of(turn: Any) -> set[str]:
     return {*re.findall(r"\w{5,}", turn["text"].lower())}
