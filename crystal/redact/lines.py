@@ -37,11 +37,11 @@ _ASK_COST = 50
 """Cost of asking about a string of any length, in bytes."""
 
 _HARMLESS = Lazy(
-    rb"(?:(?:[A-Za-z]{1,15}|\d{1,4})(?:[._/-](?:[A-Za-z]{1,15}|\d{1,4})){0,10})?"
+    STRING_END + rb"([^\xff]{0,%d}|" % (MIN_SECRET_BYTES - 1) + MARKER_FORM + rb"|(?=[\w.:/-]*\n\xff)(?:"
+    rb"(?:[A-Za-z]{1,15}|\d{1,4})(?:[._/-](?:[A-Za-z]{1,15}|\d{1,4})){0,10}"
     rb"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     rb"|(?:toolu|msg|req|call)_[A-Za-z0-9]{20,32}"
-    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,15}Z?"
-    rb"|(?s:.{0,%d})|" % (MIN_SECRET_BYTES - 1) + MARKER_FORM
+    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,15}Z?))(?=" + STRING_END + rb")"
 )
 """Strings in which no rule finds anything: words, numbers, ids, times, markers and the shortest strings."""
 
@@ -203,7 +203,7 @@ class JsonStrings:
         Those stay that can hold nothing: words, ids and times, and what ``may_hold`` says has nothing for a rule.
         """
         strings, named = self._texts(group, self._source), self.names_in(group)
-        gone = {*filterfalse(_HARMLESS.fullmatch, {*strings} if len(named) < len(strings) else ())}
+        gone = {*strings}.difference(_HARMLESS.findall(STRING_END + text + STRING_END))
         if self._left_to_ask >= 0:
             self._ask(filter(gone.__contains__, dict.fromkeys(strings)), may_hold)
         gone -= self._kept

@@ -31,7 +31,7 @@ _BETWEEN = Lazy(rb"(?:[\s,\"'|*-]|\n\xff|(?<!\d)\d{1,2}(?!\d)[.:)]?){1,24}")
 _SPACE = rb"\xc2\xa0|\xe1\x9a\x80|\xe2\x80[\x80-\x8b\xa8\xa9\xaf]|\xe2\x81[\x9f\xa0]|\xe3\x80\x80"
 """Spaces other than ASCII's. BIP-39 itself writes U+3000 between Japanese words."""
 _GAP_RAW = rb"(?:\n\xff|[\s,\"'|*-]|\\+[nrt\"]|[0-9]{1,2}[.:)]?|" + _SPACE + rb")"
-_WORD_RAW = rb"(?:[A-Za-z]{3,9}|[A-Za-z]{0,9}[\x80-\xf4]" + _LETTER + rb"{1,40})"
+_WORD_RAW = rb"(?:[A-Za-z]{3,9}|[A-Za-z]{0,9}[\x80-\xf4]" + _LETTER + rb"+)"
 """A word of a list: those of ASCII letters alone have nine of them at most, and few sentences twelve such in a row."""
 MNEMONIC_HINTS = (rb"(?:" + _WORD_RAW + _GAP_RAW + rb"+){11}" + _LETTER + rb"{3}",)
 _ESCAPE = Lazy(rb"\\+u([0-9a-fA-F]{4})")

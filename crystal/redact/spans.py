@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from crystal.model.named_tuple import NamedTuple
 from crystal.redact.regex_engines import Lazy
 
-MARKER_FORM = rb"(\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]|\[recalled\])"
-MARKER = Lazy(MARKER_FORM)
+MARKER_FORM = rb"\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]|\[recalled\]"
+MARKER = Lazy(rb"(" + MARKER_FORM + rb")")
 """Marker left where something was taken out. Rules never look inside it: cleaning twice is cleaning once."""
 
 STRING_END = b"\n\xff\n"

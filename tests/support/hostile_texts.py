@@ -73,6 +73,9 @@ def cut(text: str, width: int, end: str) -> str:
     return end.join(text[at : at + width] for at in range(0, len(text), width))
 
 
+_LOOK_ALIKES = str.maketrans("acekopsxyABCEHKMOPTX", "асекорѕхуАВСЕНКМОРТХ")
+
+
 FORMS: dict[str, Callable[[str], str]] = {
     "URL": lambda text: quote(text, safe=""),
     "URL, all": lambda text: "".join(f"%{ord(letter) & 127:02X}" for letter in text),
@@ -84,6 +87,7 @@ FORMS: dict[str, Callable[[str], str]] = {
     "lines of 76": lambda text: cut(text, 76, "\r\n"),
     "zero-width": "\u200b".join,
     "full width": lambda text: "".join(chr(ord(letter) + 0xFEE0) if letter.isalnum() else letter for letter in text),
+    "look-alikes": lambda text: text.translate(_LOOK_ALIKES),
     "colours": lambda text: cut(text, 6, "\x1b[31m"),
 }
 """Ways to write a text so that it must be decoded before it is read."""
@@ -143,7 +147,8 @@ def _sample(dice: random.Random) -> str:
 
 
 _JOINTS = ("", " ", "\n", "\n\n", "\r\n", "\t", ",", ", ", ";", "=", ": ", "&", "\\n", '"', "'")
-_KINDS = ("prefix", "cut off", "before random", "prefixes", "sample", "samples", "near misses", "command", "named")
+_KINDS = ("prefix", "cut off", "before random", "prefixes", "few prefixes", "sample", "samples", "near misses")
+_KINDS += ("command", "named")
 _KINDS_OF_WORDS = ("word", "words", "phrase", "phrases")
 _LANGUAGES = ("english", "english", "spanish", "french", "japanese")
 _CONTAINERS: dict[str, Callable[[list[str], str], object]] = {
@@ -152,6 +157,7 @@ _CONTAINERS: dict[str, Callable[[list[str], str], object]] = {
     "object": lambda parts, _: {f"k{number}": part for number, part in enumerate(parts)},
     "objects": lambda parts, _: [{"password": part} for part in parts],
     "JSON": lambda parts, _: json.dumps({"a": parts}),
+    "JSON in JSON": lambda parts, _: json.dumps({"a": json.dumps({"b": parts})}),
     "in quotes": lambda parts, joint: joint.join(f'"{part}"' for part in parts),
     "URL": lambda parts, joint: quote(joint.join(parts), safe=""),
     "URLs": lambda parts, joint: joint.join(quote(part, safe="") for part in parts),
@@ -189,6 +195,7 @@ def _part_of(dice: random.Random, kind: str) -> Callable[[int], str]:
         chosen = phrases if kind.startswith("phrase") else words
         return lambda number: chosen[number * 7919 % len(chosen)]
     prefix, letters = dice.choice(PREFIXES) or "x", "".join(dice.choices(ALPHABETS["mixed"], k=1 << 16))
+    few = dice.sample(PREFIXES, dice.choice((2, 3)))
     width, row = dice.choice(WIDTHS[:-1]), dice.choice(samples.ROWS)
     command = dice.choice(samples.COMMAND_ROWS)[dice.choice((0, 1))]
     named = dice.choice(_NAMES) + dice.choice(_ASSIGNED) + dice.choice(_VALUES)
@@ -197,6 +204,7 @@ def _part_of(dice: random.Random, kind: str) -> Callable[[int], str]:
         "cut off": lambda _: prefix[:-1] or "x",
         "before random": lambda number: prefix + letters[number * width % 60_000 :][:width],
         "prefixes": lambda number: PREFIXES[number * 7919 % len(PREFIXES)],
+        "few prefixes": lambda number: few[number % len(few)],
         "sample": lambda _: samples.filled(row[2]),
         "samples": lambda number: samples.filled(row[2], number),
         "near misses": lambda number: samples.filled(row[3], number),
