@@ -36,14 +36,15 @@ four microseconds, because the automata grow."""
 _ASK_COST = 50
 """Cost of asking about a string of any length, in bytes."""
 
-_HARMLESS = Lazy(
-    STRING_END + rb"([^\xff]{0,%d}|" % (MIN_SECRET_BYTES - 1) + MARKER_FORM + rb"|(?=[\w.:/-]*\n\xff)(?:"
-    rb"(?:[A-Za-z]{1,15}|\d{1,4})(?:[._/-](?:[A-Za-z]{1,15}|\d{1,4})){0,10}"
+_END = rb"(?=\n\xff)"
+_HARMFUL = Lazy(
+    STRING_END + rb"(?![^\xff]{0,%d}" % (MIN_SECRET_BYTES - 1) + _END + rb"|(?:" + MARKER_FORM + rb")" + _END + rb"|(?="
+    rb"[\w.:/-]*" + _END + rb")(?:(?:[A-Za-z]{1,15}|\d{1,4})(?:[._/-](?:[A-Za-z]{1,15}|\d{1,4})){0,10}"
     rb"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     rb"|(?:toolu|msg|req|call)_[A-Za-z0-9]{20,32}"
-    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,15}Z?))(?=" + STRING_END + rb")"
+    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,15}Z?)" + _END + rb")([^\xff]*)" + _END
 )
-"""Strings in which no rule finds anything: words, numbers, ids, times, markers and the shortest strings."""
+"""Strings other than words, numbers, ids, times, markers and the shortest: in those no rule finds anything."""
 
 
 class JsonStrings:
@@ -202,14 +203,14 @@ class JsonStrings:
 
         Those stay that can hold nothing: words, ids and times, and what ``may_hold`` says has nothing for a rule.
         """
-        strings, named = self._texts(group, self._source), self.names_in(group)
-        gone = {*strings}.difference(_HARMLESS.findall(STRING_END + text + STRING_END))
+        strings, raw = self._texts(group, self.line), self._texts(group, self._source)
+        found = dict.fromkeys(_HARMFUL.findall(STRING_END + text + STRING_END))
         if self._left_to_ask >= 0:
-            self._ask(filter(gone.__contains__, dict.fromkeys(strings)), may_hold)
-        gone -= self._kept
-        pieces = [marker if one in gone else one for one in strings]
-        for at in named:
-            pieces[at] = strings[at] if MARKER.fullmatch(strings[at]) else marker
+            self._ask(found, may_hold)
+        gone = found.keys() - self._kept
+        pieces = [marker if one in gone else kept for one, kept in zip(strings, raw, strict=True)]
+        for at in self.names_in(group):
+            pieces[at] = raw[at] if MARKER.fullmatch(raw[at]) else marker
         parts = b"".join(chain.from_iterable(zip(pieces, [*self._between(group), b""], strict=True)))
         times = pieces.count(marker)
         place = self.start(group.start), self.end(group.stop - 1)

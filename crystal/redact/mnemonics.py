@@ -180,8 +180,7 @@ def _rows_in(first: int, end: int, gaps: list[bytes]) -> Iterator[tuple[int, int
     if end - first <= MAX_WORDS:
         yield first, end
         return
-    ends_line = bytes([b"\n" in gap for gap in gaps[first : end - 1]])
-    for line in _LINE.finditer(ends_line):
+    for line in _LINE.finditer(bytes([b"\n" in gap for gap in gaps[first : end - 1]])):
         yield first + line.start(), first + line.end() + 1
 
 
