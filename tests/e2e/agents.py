@@ -58,9 +58,8 @@ def _codex_toml(url: str) -> str:
 
 
 def _openclaw_provider(url: str) -> dict[str, Any]:
-    model = {**MOCK, **LIMITS, "contextWindow": 128000, "reasoning": False, "input": ["text"]}
     free = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
-    model["cost"] = free
+    model = {**MOCK, **LIMITS, "reasoning": False, "input": ["text"], "cost": free}
     return {"baseUrl": f"{url}/v1", "apiKey": "not-a-key", "api": "openai-completions", "models": [model]}
 
 

@@ -118,6 +118,7 @@ LIVES = (
         "openclaw", ".openclaw/agents/*/agent/openclaw-agent.sqlite*", "exec", {"command": COMMAND},
         lambda _: (),  # it goes on in the session of its key; it forks in its gateway alone
         ends=(signal.SIGINT,),  # what it has started goes on when it is killed
+        compacted=b"",  # its word is compressed; the summary is told by its role
     ),
     Life(
         "cline", ".cline/data/sessions/*/*.messages.json", "run_commands", {"commands": [COMMAND]},
