@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 import psycopg
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.slow
 
 KILLS, SECONDS = 50, float(os.environ.get("CRYSTAL_KILL_SECONDS", "15"))
 ROOT = Path(__file__).resolve().parents[2]
+Stored: TypeAlias = "dict[bytes, dict[int, bytes]]"
 
 
 class Node:
@@ -125,21 +126,19 @@ def held_of(client: Client, stream: bytes) -> dict[int, bytes]:
 
 
 def acknowledged_through(
-    url: str, folder: Path, harm: Callable[[list[Node]], None], environ: Mapping[str, str] | None = None
+    url: str, folder: Path, harm: Callable[[list[Node], Stored], None], environ: Mapping[str, str] | None = None
 ) -> int:
     """Let two servers work during the harm; nothing is lost of so many blobs. With a bucket, each third is large."""
     token = add_account(Settings(store=url), "one")
     nodes = [Node(url, folder / f"{name}.log", environ or {}) for name in "ab"]
     try:
-        return nothing_lost(nodes, token, lambda _: harm(nodes), every=3 if environ else 50)
+        return nothing_lost(nodes, token, lambda stored: harm(nodes, stored), every=3 if environ else 50)
     finally:
         for node in nodes:
             node.kill()
 
 
-def nothing_lost(
-    nodes: Sequence[Any], token: str, harm: Callable[[dict[bytes, dict[int, bytes]]], None], every: int = 50
-) -> int:
+def nothing_lost(nodes: Sequence[Any], token: str, harm: Callable[[Stored], None], every: int = 50) -> int:
     """Let four writers and a reader work at servers during the harm; nothing is lost of so many blobs.
 
     The harm is told what is stored by now: by stream and seq.
@@ -176,13 +175,17 @@ def nothing_lost(
 
 def killing(
     kinds: Sequence[Callable[[list[Node], int], None]], kills: list[int], least: int
-) -> Callable[[list[Node]], None]:
-    """Kill one of each kind in turn, at least so often: until it was often enough or the time is over."""
+) -> Callable[[list[Node], Stored], None]:
+    """Kill one of each kind in turn, at least so often: until it was often enough or the time is over.
 
-    def harm(nodes: list[Node]) -> None:
+    Before each kill something was stored since the last one, however slow the machine is.
+    """
+
+    def harm(nodes: list[Node], stored: Stored) -> None:
         ends_at = time.monotonic() + SECONDS
         while kills[0] < KILLS and (kills[0] < least or time.monotonic() < ends_at):
             time.sleep(0.15 + secrets.randbelow(300) / 1000)
+            wait_until(lambda: sum(map(len, stored.values())) > kills[0], "a blob since the last kill")
             kinds[kills[0] % len(kinds)](nodes, kills[0] // len(kinds))
             kills[0] += 1
 
@@ -211,7 +214,7 @@ def test_nothing_is_lost_or_doubled_while_servers_and_the_database_are_killed(tm
     with running() as database:
         harm = killing([restart_node, restart(database)], kills, least=12)
         acknowledged = acknowledged_through(database.database("relay"), tmp_path, harm)
-    assert acknowledged > kills[0]
+    assert acknowledged >= kills[0]
     print(f"{kills[0]} kills, {acknowledged} blobs acknowledged, 0 lost, 0 doubled")
 
 
@@ -229,7 +232,7 @@ def test_nothing_is_lost_or_doubled_while_the_server_of_the_bucket_is_killed_too
         with place.open() as opened:
             place.sweep_now(opened)
         assert place.named() == place.stored(), "a body without a row"
-    assert acknowledged > kills[0]
+    assert acknowledged >= kills[0]
     swept = len(stored - named)
     print(f"{kills[0]} kills, {acknowledged} blobs acknowledged, 0 lost, 0 doubled, {len(named)} bodies, {swept} swept")
 
@@ -247,7 +250,7 @@ def test_a_fail_over_to_a_synchronous_standby_loses_nothing_acknowledged(tmp_pat
 
             stored_blobs = "SELECT coalesce(sum(head), 0) FROM crystal_relay.streams"
 
-            def harm(_: list[Node]) -> None:
+            def harm(_: list[Node], __: Stored) -> None:
                 with psycopg.connect(url, autocommit=True) as db:  # a busy machine takes longer
                     while db.execute(stored_blobs).fetchone()[0] <= 40:
                         time.sleep(0.1)
