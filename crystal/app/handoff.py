@@ -7,6 +7,7 @@ import os
 import shlex
 import tempfile
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from crystal.handoff.program import run_program
 from crystal.handoff.talk import make_talk
 from crystal.handoff.target import NativeSession, writer_of
 from crystal.sessions.origin import read_whole
-from crystal.sessions.reading import Conversation, SessionSummary, find_target, read
+from crystal.sessions.reading import SessionSummary, ShownTurn, find_target, read
 from crystal.store.search.isolated import isolated_projects
 from crystal.text.fence import new_nonce
 
@@ -43,7 +44,7 @@ class HandedOver:
     undo: tuple[str, ...]
 
 
-def find_conversation(machine: Machine, wanted: str) -> Conversation:
+def find_conversation(machine: Machine, wanted: str) -> tuple[SessionSummary, Sequence[ShownTurn]]:
     """Return a session with its turns, from this machine's memory or the mirror of home's.
 
     Args:
@@ -59,14 +60,13 @@ def find_conversation(machine: Machine, wanted: str) -> Conversation:
         found = read_whole(machine.stores, found.session.id)
     if found.session is None or not found.turns:
         raise NotFoundError(f"no session with messages matches {wanted!r}", hint="run: crystal sessions")
-    return found
+    return found.session, found.turns
 
 
 def brief_of(machine: Machine, wanted: str, tokens: int = BRIEF_TOKENS) -> tuple[SessionSummary, str]:
     """Return a session, and a prompt with which any agent continues it."""
-    found = find_conversation(machine, wanted)
-    assert found.session is not None
-    return found.session, make_prompt(found.session, found.turns, now=machine.now(), nonce=new_nonce(), tokens=tokens)
+    session, turns = find_conversation(machine, wanted)
+    return session, make_prompt(session, turns, now=machine.now(), nonce=new_nonce(), tokens=tokens)
 
 
 def write_session_for(machine: Machine, wanted: str, to: str, project: Path | None, *, dry_run: bool) -> HandedOver:
@@ -85,15 +85,14 @@ def write_session_for(machine: Machine, wanted: str, to: str, project: Path | No
         UnavailableError: The program, or the system, refuses.
     """
     write = writer_of(to)
-    found = find_conversation(machine, wanted)
-    assert found.session is not None
-    cwd = _folder(found.session, project)
+    source, turns = find_conversation(machine, wanted)
+    cwd = _folder(source, project)
     isolated = isolated_projects(machine.stores, machine.config.isolated_projects)
-    left, new = isolated.at(found.session.cwd), isolated.at(str(cwd))
-    is_isolated = found.session.harness in machine.config.isolated or left not in (None, new)
+    left, new = isolated.at(source.cwd), isolated.at(str(cwd))
+    is_isolated = source.harness in machine.config.isolated or left not in (None, new)
     talk = make_talk(
-        replace(found.session, title="", branch=None) if is_isolated else found.session,
-        found.turns,
+        replace(source, title="", branch=None) if is_isolated else source,
+        turns,
         session=str(uuid.uuid4()),
         cwd=str(cwd),
         now=machine.now(),
@@ -103,11 +102,11 @@ def write_session_for(machine: Machine, wanted: str, to: str, project: Path | No
     try:
         native = write(talk, root)
         made = [str(path) for path in (native.path, *native.beside) if path is not None and not path.exists()]
-        done = HandedOver(found.session, to, native, cwd, native.undo or ("rm", *made))
+        done = HandedOver(source, to, native, cwd, native.undo or ("rm", *made))
         if not dry_run:
             _write(done)
     except (NotConfiguredError, UnavailableError) as error:
-        brief = f"crystal handoff {shlex.quote(found.session.id)} --brief"
+        brief = f"crystal handoff {shlex.quote(source.id)} --brief"
         error.hint = error.hint or f"give the agent a prompt instead: {brief}"
         raise
     return done

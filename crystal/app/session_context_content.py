@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from crystal.app.context import Machine, open_reader_for
 from crystal.app.memory_queries import list_memories, mirror_of
-from crystal.app.session_outcomes import outcome_of
+from crystal.assist.decisions import find_reason
+from crystal.assist.facts import id_of, reason_topic
 from crystal.capture.lock import await_lock
 from crystal.capture.privacy import policy_of
 from crystal.config.harnesses import CLAUDE_CODE
@@ -18,6 +19,7 @@ from crystal.context.choosing import (
     LastSession,
     MemoryCandidate,
     SessionContext,
+    SessionOutcome,
     choose,
     is_same_project,
     is_trusted,
@@ -27,7 +29,7 @@ from crystal.context.choosing import (
 from crystal.context.prepared import PreparedContext, Rules, clear_contexts, empty_mark, read_marks, write_contexts
 from crystal.hook.assist import MOMENTS
 from crystal.hook.event import truthy
-from crystal.model.capture import Project
+from crystal.model.capture import Memory, Project
 from crystal.model.recall import Remembered
 from crystal.store import Store
 from crystal.store.capture.privacy import marks, store_key
@@ -44,10 +46,18 @@ from crystal.store.sessions.contexts import (
     state_of_memory,
     working_folders,
 )
-from crystal.store.sessions.conversations import first_words, list_sessions
+from crystal.store.sessions.conversations import Session, first_words, last_answer, list_sessions
+from crystal.store.work.queries import calls, steps_of_session
 from crystal.summarize.simple import first_words as shortened
 from crystal.text.folders import outermost
+from crystal.work.calls import command_key, file_name
+from crystal.work.command_ranking import steps
+from crystal.work.cures import WorkStep
 
+MAX_EDITS = 3
+"""Edits before which a reason is looked for, the latest."""
+MIN_SAID, MAX_SAID = 20, 160
+"""Characters of the reason or answer; "Done." tells nothing."""
 MAX_FOLDERS = 50
 MAX_MEMORIES = 10_000
 WORDS_READ = 2_000
@@ -132,6 +142,29 @@ class ContextSources:
                         row.session_id, title, row.last_at, row.branch, row.device, outcome
                     )
         return sorted(found.values(), key=lambda one: (one.at is None, -(one.at or 0)))[:MAX_SESSIONS]
+
+
+def outcome_of(store: Store, session: Session, memory: Memory, secret: bytes) -> SessionOutcome:
+    """Return what came of a session of a store; ``secret`` is the key of the ids of facts.
+
+    Only words of the assistant, commands that ran and files that were edited: no tool's output.
+    """
+    done = steps_of_session(store, session.id)
+    edits = [step for step in done if step.is_edit]
+    files = [*dict.fromkeys(file_name(step.what) for step in reversed(edits))]
+    known = calls(store, {step.turn for step in edits[-MAX_EDITS:]}, memory)
+    given = [find_reason(known[turn].reason) for turn in sorted(known, reverse=True)]
+    reason = next(filter(None, given), None)
+    said = shortened(reason or last_answer(store, session.id) or "", MAX_SAID)
+    fact = "" if reason is None else id_of(reason_topic(session.session_id, reason), secret)
+    return SessionOutcome(said if len(said) >= MIN_SAID else "", fact, _still_failing(done), tuple(files))
+
+
+def _still_failing(done: Sequence[WorkStep]) -> str:
+    """Return the last command that ran if it failed, else an empty text."""
+    ran = (step for step in reversed(done) if not step.is_edit and step.exit is not None and steps(step.what))
+    last = next(ran, None)
+    return command_key(last.what) if last is not None and last.exit else ""
 
 
 def context_sources(machine: Machine, mirror: Store | None) -> ContextSources:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -34,7 +35,7 @@ def list_projects(context: typer.Context, *, as_json: AsJson = False) -> None:
     with open_reader() as machine:
         found, now = known_projects(machine.store), machine.now()
     shown = [one for one in found if one.sessions or one.memories or one.joined]
-    lines = _lines(shown, now, look_of(sys.stdout)) if shown else []
+    lines = _lines(shown, now, look_of(sys.stdout)) if shown else ()
     nothing = "no projects yet", "import past sessions: crystal backfill"
     answer({"projects": [json_row(one, *JSON_KEYS) for one in found]}, lines, as_json=as_json, nothing=nothing)
 
@@ -82,19 +83,17 @@ def _say_changed(one: KnownProject) -> None:
     say(f"project {one_line(one.name)}: {counts}")
 
 
-def _lines(found: list[KnownProject], now: int, look: Look) -> list[str]:
+def _lines(found: list[KnownProject], now: int, look: Look) -> Iterator[str]:
     used = ["never" if one.last_at is None else ago(one.last_at, now) for one in found]
     counts = [count_words(one.sessions, "session") for one in found]
     rest = look.width - 4 - max(map(cells, used)) - max(map(cells, counts))
     names = [clipped(one_line(one.name), max(8, min(28, rest))) for one in found]
     widths = [max(map(cells, column)) for column in (names, used, counts)]
     room = look.width - sum(widths) - 6
-    lines = []
     for one, *fields in zip(found, names, used, counts, strict=True):
         name, when, count = (padded(field, width) for field, width in zip(fields, widths, strict=True))
         more = f" and {len(one.folders) - 1} more" if len(one.folders) > 1 else ""
         place = one_line(one.folders[0]) + more
         if look.is_terminal and cells(place) > room:  # the end of a path tells most
             count, place = count.rstrip() + "\n", clipped(place[::-1], look.width - 2)[::-1]
-        lines.append(f"{look.name(name)}  {look.dim(when)}  {count}  {place}".rstrip())
-    return lines
+        yield f"{look.name(name)}  {look.dim(when)}  {count}  {place}".rstrip()

@@ -19,7 +19,7 @@ from crystal.app.context import Machine, open_machine
 from crystal.app.memories import remember
 from crystal.app.memory_changes import deprecate
 from crystal.app.session_context import refresh, refresh_unless_changed
-from crystal.app.session_outcomes import outcome_of
+from crystal.app.session_context_content import outcome_of
 from crystal.context.choosing import (
     LastSession,
     MemoryCandidate,

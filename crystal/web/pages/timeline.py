@@ -80,12 +80,9 @@ def _start(day: date) -> int:
 
 
 def _cells(begin: date, today: date, counts: Mapping[str, int]) -> list[Cell]:
-    cells = []
-    for number in range((today - begin).days + 1):
-        name = (begin + timedelta(days=number)).isoformat()
-        count = counts.get(name, 0)
-        cells.append(Cell(name, number // 7, number % 7, count, sum(count >= step for step in STEPS)))
-    return cells
+    names = [(begin + timedelta(days=number)).isoformat() for number in range((today - begin).days + 1)]
+    found = enumerate((name, counts.get(name, 0)) for name in names)
+    return [Cell(name, at // 7, at % 7, count, sum(count >= step for step in STEPS)) for at, (name, count) in found]
 
 
 def _months(begin: date) -> list[tuple[int, str]]:
