@@ -24,6 +24,7 @@ from crystal.cli.app import COMMANDS, load_command
 from crystal.errors import CrystalError
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, add_tombstones
+from crystal.store.sync.inbox import bind, meet_stream
 from crystal.store.sync.relay_peers import NewLink, add_peer
 from tests.support.capture_machine import line
 from tests.support.command import crystal as run
@@ -110,8 +111,9 @@ def memory(home: Path) -> Path:
 
 
 def _add_others(store: Store) -> None:
-    """Other machines, and something forgotten of which they have not heard."""
-    add_peer(store, NewLink(b"d" * 16, "device", "laptop", None, 1, b"u" * 8, b"v" * 8), 1)
+    """Other machines, a stream of one, and something forgotten of which they have not heard."""
+    laptop = add_peer(store, NewLink(b"d" * 16, "device", "laptop", None, 1, b"u" * 8, b"v" * 8), 1)
+    bind(store, meet_stream(store, b"v" * 16, 1).id, laptop, 1, "live")
     add_peer(store, NewLink(b"h" * 16, "home", "desktop", None, 1, b"x" * 8, b"y" * 8), 1)
     add_tombstones(store, [Tombstone("f" * 32, "lines", {"lines": []}, None, 1, "laptop")], 1)
 
