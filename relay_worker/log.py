@@ -20,10 +20,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         found["error"] = type(error).__name__
-        if isinstance(error, (OSError, CannotServeError)) or type(error).__module__.partition(".")[0] in {
-            "apsw",
-            "psycopg",
-        }:
+        if isinstance(error, (OSError, CannotServeError)) or type(error).__module__.startswith(("apsw", "psycopg")):
             found["reason"] = str(error).partition("\n")[0][:500]  # further lines of PostgreSQL's messages quote rows
         found["at"] = [f"{one.filename}:{one.lineno} {one.name}" for one in traceback.extract_tb(error.__traceback__)]
     return found

@@ -94,10 +94,9 @@ class BodyFiles:
         name = secrets.token_hex(16)
         path = self.path(name)
         try:
-            with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb", buffering=0) as file:
-                view = memoryview(body)
-                while view:
-                    view = view[file.write(view) :]
+            with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(body)
+                file.flush()
                 os.fsync(file.fileno())
             sync_path(path.parent)
         except OSError as error:
