@@ -14,6 +14,7 @@ from crystal.app import background
 from crystal.app.background import enrich
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.forgetting.match import archive_lines, archive_words
+from crystal.forgetting.match.patterns import TextMatcher
 from crystal.forgetting.match.query_terms import Terms
 from crystal.store.forget import word_blocks
 from tests.forgetting.test_forgetting_candidates import TEXTS
@@ -47,7 +48,7 @@ def test_what_has_the_words_of_a_query_is_never_left_out(texts: list[str], data:
         terms = Terms.of(query)
         found = any(archive_lines._has_words(terms, one, CLAUDE_CODE, whole=whole) for whole in (True, False))
         if found:
-            assert archive_words.may_have(words, terms), (query, terms)
+            assert archive_words.may_have(words, [archive_words.hashes_of(terms)]), (query, terms)
 
 
 def test_only_archives_that_may_have_the_words_are_read(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,6 +73,23 @@ def test_only_archives_that_may_have_the_words_are_read(desk: Desk, monkeypatch:
         assert (plan.is_empty, read) == (not is_there, [OTHER, OTHER] if is_there else [OTHER]), query
 
 
+def test_only_archives_that_may_quote_a_text_are_searched_for_its_parts(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.say(SESSION, said("the quokka eats at the same place as before", ident="gone"))
+    for at in range(4):
+        desk.say(str(uuid.UUID(int=9)), said(f"{at} eats at the same place as before"))
+        desk.capture()
+    desk.say(OTHER, said("not that the quokka eats at the same place as before, or is it?"))
+    desk.capture()
+    read: list[bytes] = []
+    find = TextMatcher.find
+    monkeypatch.setattr(TextMatcher, "find", lambda self, data: read.append(data) or find(self, data))
+    assert desk.forget(targets=("gone",)).is_done
+    assert sorted(desk.texts()) == [f"{at} eats at the same place as before" for at in range(4)]
+    assert all(b"quokka" in data for data in read)
+
+
 def test_words_are_kept_before_vectors_and_summaries_which_take_long(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,11 +111,11 @@ def test_of_forgotten_lines_no_filter_stays(desk: Desk) -> None:
     desk.say(SESSION, said("the first says platypus"), said("and the second stays"))
     desk.say(OTHER, said("another one stays"))
     desk.capture()
-    terms = Terms.of("platypus")
+    sought = [archive_words.hashes_of(Terms.of("platypus"))]
 
     def filters() -> list[bool]:
         with desk.open() as machine:
-            return [archive_words.may_have(block.words, terms) for block in word_blocks.all_blocks(machine.store)]
+            return [archive_words.may_have(block.words, sought) for block in word_blocks.all_blocks(machine.store)]
 
     assert filters() == [True, False]
     assert desk.forget(query="platypus").is_done
@@ -107,6 +125,6 @@ def test_of_forgotten_lines_no_filter_stays(desk: Desk) -> None:
         assert filters() == [False, False]
         with machine.store.transaction():
             machine.store.execute("UPDATE archive_words SET words = x'00'")
-        assert all(archive_words.may_have(block.words, terms) for block in word_blocks.all_blocks(machine.store))
+        assert all(archive_words.may_have(block.words, sought) for block in word_blocks.all_blocks(machine.store))
         archive_words.bring_up_to_date(machine.store, desk.ldm, lambda: False)
     assert filters() == [False, False]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from crystal.forgetting.match.archive_lines import ArchiveSearch, began_at
+from crystal.forgetting.match.archive_words import rows_repeating
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.plan.select import find_duplicates
 from crystal.forgetting.request import (
@@ -228,7 +229,8 @@ def _search(
         if gone.has_words:
             texts = text_matcher(stores, gone.lines, gone.memories, context.progress, known)
         told = counted(rows, "looking through the archives", len(rows), context.progress)
-        finder = ArchiveSearch(lines, texts, touched, None, stays, tuple(gone.scopes))
+        repeating = set(rows_repeating(context.store, rows, texts))
+        finder = ArchiveSearch(lines, texts, touched, None, stays, tuple(gone.scopes), repeating)
         yield from finder.run(told, context.ldm_home)
 
     # Rows that were searched are searched only for what was found since.

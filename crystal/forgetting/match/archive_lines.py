@@ -38,6 +38,7 @@ class ArchiveSearch:
         terms: The words of a query, or None.
         stays: Returns True if the text with this id stays in the memory.
         scopes: Forgotten sessions, folders and times.
+        repeating: The rows of other sessions whose lines may quote a text or have the words; None for all.
     """
 
     def __init__(
@@ -48,9 +49,10 @@ class ArchiveSearch:
         terms: Terms | None,
         stays: Callable[[str], bool],
         scopes: Sequence[ForgottenScope] = (),
+        repeating: Collection[KeptRow] | None = None,
     ) -> None:
         self._lines, self._texts, self._sessions = lines, texts, sessions
-        self._terms, self._stays, self._scopes = terms, stays, scopes
+        self._terms, self._stays, self._scopes, self._repeating = terms, stays, scopes, repeating
         ids = [uuid.encode("utf-8", "surrogatepass") for uuid in lines]
         # An id that is too short to search for, or is in no line, requires reading every line.
         self._every = any(len(uuid) < MIN_LENGTH or uuid.startswith(b"line-") for uuid in ids)
@@ -66,19 +68,20 @@ class ArchiveSearch:
         touched: set[str] = set()
         for row in rows:
             text = text_of_row(row, ldm_home) or b""
-            hits = [] if self._texts is None else list(self._texts.find(text))
-            if not hits and not self._is_worth_it(row, text):
+            may_repeat = self._repeating is None or row.session_id in self._sessions or row in self._repeating
+            hits = list(self._texts.find(text)) if self._texts is not None and may_repeat else []
+            if not hits and not self._is_worth_it(row, text, may_repeat=may_repeat):
                 continue
             for found in self._matches(row, text, hits):
                 touched.add(row.session_id)
                 yield found
         yield from (found for found in self._notes if found.row.session_id in touched)
 
-    def _is_worth_it(self, row: KeptRow, text: bytes) -> bool:
+    def _is_worth_it(self, row: KeptRow, text: bytes, *, may_repeat: bool) -> bool:
         return (
             self._every
             or any(scope.session in (None, row.session_id) for scope in self._scopes)
-            or (self._terms is not None and may_hold(self._terms, text))
+            or (self._terms is not None and may_repeat and may_hold(self._terms, text))
             or self._ids.is_in(text)
         )
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from crystal.forgetting.match.archive_lines import readable_texts, text_of_row
+from crystal.forgetting.match.patterns import TextMatcher
 from crystal.forgetting.match.query_terms import RUN, Terms
 from crystal.store import Store
 from crystal.store.forget import word_blocks
@@ -23,6 +24,8 @@ from crystal.store.forget.forgotten_rows import KeptRow
 
 EDGE = 4
 """Characters of both ends of a word that are also entries: a phrase may begin and end within words."""
+MAX_QUERIES, MAX_ENTRIES = 300, 16
+"""Queries of which a look into the filters takes less than to search everything, and entries that are looked up."""
 BITS, HASHES = 5, 3
 """Bits of the filter for each entry, and bits that an entry sets: 9 % false positives."""
 FORM = b"\x01"
@@ -30,6 +33,7 @@ FORM = b"\x01"
 UNKNOWN = FORM
 """Filter of lines that could not be read: every word may be in them."""
 
+Hashes = npt.NDArray[np.uint64]
 _ODD, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
@@ -44,10 +48,16 @@ def bring_up_to_date(store: Store, ldm_home: Path, should_stop: Callable[[], boo
             word_blocks.add_block(store, rows, words)
 
 
-def rows_with(store: Store, rows: Iterable[KeptRow], terms: Terms) -> list[KeptRow]:
-    """Return the rows whose lines may have all the words and phrases of a query."""
-    blocks = word_blocks.all_blocks(store)
-    lasts, may = [block.last for block in blocks], [may_have(block.words, terms) for block in blocks]
+def rows_repeating(
+    store: Store, rows: Sequence[KeptRow], texts: TextMatcher | None, terms: Terms | None = None
+) -> Sequence[KeptRow]:
+    """Return the rows whose lines may quote one of some texts, or have the words and phrases of a query."""
+    queries = [Terms((), (text,)) for text in texts.quotable] if texts is not None else []
+    queries += [terms] if terms is not None else []
+    if len(queries) > MAX_QUERIES:
+        return rows
+    blocks, sought = word_blocks.all_blocks(store), [hashes_of(terms) for terms in queries]
+    lasts, may = [block.last for block in blocks], [may_have(block.words, sought) for block in blocks]
 
     def is_worth_it(row: KeptRow) -> bool:
         at = bisect_left(lasts, row.id)
@@ -61,16 +71,21 @@ def filter_of(texts: Iterable[str]) -> bytes:
     words = {word for text in texts for word in RUN.findall(text)}
     entries = words.union(*map(_edges, words))
     bits = np.zeros((1 + len(entries) * BITS // 8) * 8, np.bool_)
-    bits[_places(entries, len(bits))] = True
+    bits[_places(_hashed(entries), len(bits))] = True
     return FORM + np.packbits(bits).tobytes()
 
 
-def may_have(words: bytes, terms: Terms) -> bool:
-    """Return False if no text of a filter has all the words and phrases of a query."""
+def hashes_of(terms: Terms) -> Hashes:
+    """Return the hashes of entries that the filter of every text with these words and phrases contains."""
+    return _hashed(sorted(set(_entries_of(terms)), key=len)[-MAX_ENTRIES:])
+
+
+def may_have(words: bytes, sought: Iterable[Hashes]) -> bool:
+    """Return False if no text of a filter has all entries of one of some queries, each given by ``hashes_of``."""
     if not words.startswith(FORM) or words == UNKNOWN:
         return True
     bits = np.unpackbits(np.frombuffer(words, np.uint8, offset=len(FORM)))
-    return bool(bits[_places(set(_entries_of(terms)), len(bits))].all())
+    return any(bits[_places(hashes, len(bits))].all() for hashes in sought)
 
 
 def _words_of_rows(rows: Sequence[KeptRow], ldm_home: Path) -> bytes:
@@ -99,9 +114,12 @@ def _entries_of(terms: Terms) -> Iterator[str]:
                 yield _edges(run)[1]
 
 
-def _places(entries: Collection[str], size: int) -> npt.NDArray[np.int64]:
+def _hashed(entries: Iterable[str]) -> Hashes:
+    return np.array([zlib.crc32(entry.encode("utf-8", "replace")) for entry in entries], np.uint64)
+
+
+def _places(mixed: Hashes, size: int) -> npt.NDArray[np.int64]:
     """Return the numbers of the bits that some entries set in a filter of ``size`` bits."""
-    mixed = np.array([zlib.crc32(entry.encode("utf-8", "replace")) for entry in entries], np.uint64)
     places = []
     for _ in range(HASHES):
         mixed = (mixed + np.uint64(1)) * _ODD

@@ -160,6 +160,9 @@ class TextMatcher:
     Args:
         texts: The forgotten texts.
         words: Words that no other text has.
+
+    Attributes:
+        quotable: The texts that ``is_quoted`` looks for, folded.
     """
 
     def __init__(self, texts: Iterable[str], words: Iterable[str]) -> None:
@@ -167,6 +170,7 @@ class TextMatcher:
         self._patterns = PatternSet(texts, words)
         forms = {folded(text).encode("utf-8", "replace") for text in texts if len(text) >= QUOTE}
         forms = {form for form in forms if WINDOW <= len(form) <= MAX_LENGTH}
+        self.quotable = [form.decode() for form in forms]
         is_fast = all(len(form) >= FAST_WINDOW for form in forms)
         self._whole = WindowHashes(((form, 0) for form in forms), is_fast=is_fast)
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.archive_links import archives_elsewhere
 from crystal.forgetting.match.archive_lines import ArchiveSearch, began_at
-from crystal.forgetting.match.archive_words import rows_with
+from crystal.forgetting.match.archive_words import rows_repeating
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.match.patterns import TextMatcher
 from crystal.forgetting.match.query_terms import Terms, folded
@@ -225,9 +225,10 @@ class _Planner:
     def _search_rows(self, rows: Sequence[KeptRow], texts: TextMatcher | None) -> list[ArchivedMatch]:
         """Add what some archives have, and return it."""
         terms = self._only_terms()
+        repeating = rows_repeating(self.context.store, rows, texts, terms)
         if terms is not None and not self.lines and texts is None:  # only the words can make a line go
-            rows = rows_with(self.context.store, rows, terms)
-        search = ArchiveSearch(frozenset(self.lines), texts, self._touched(), terms, self._stays)
+            rows = repeating
+        search = ArchiveSearch(frozenset(self.lines), texts, self._touched(), terms, self._stays, (), set(repeating))
         told = counted(rows, "looking through the archives", len(rows), self.context.progress)
         matches = list(search.run(told, self.context.ldm_home))
         for found in matches:
