@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from crystal.capture import finder, snapshots, tail
@@ -15,7 +16,7 @@ from crystal.capture.safe_open import ANYWHERE, Folders
 from crystal.capture.unread import count_new
 from crystal.config.harnesses import HARNESSES, Root
 from crystal.errors import CrystalError, WatermarkMovedError
-from crystal.model.capture import Origin
+from crystal.model.capture import BEFORE_CRYSTAL, Origin
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.capture.snapshots import has_skipped
@@ -181,27 +182,33 @@ def import_past(capture: Capture, past: PastFile, tally: Tally, progress: Callab
 
     Can be stopped anywhere and run again; the ledger knows what is left. ``progress`` is told the bytes done.
     """
-    path = past.found.path
     capture = capture._replace(anywhere=past.named)
+    import_skipped(capture, past, tally, progress)
+    before = tally.bytes_captured + tally.bytes_private
+    capture.capture_tail(past.found.path, tally)
+    progress(tally.bytes_captured + tally.bytes_private - before)
+
+
+def import_skipped(
+    capture: Capture, past: PastFile, tally: Tally, progress: Callable[[int], None], rule: str = BEFORE_CRYSTAL
+) -> None:
+    """Import the bytes of one transcript that were skipped under ``rule``, as ``import_past`` does."""
     races = 0
     while races < MAX_RACES:
         try:
-            done = _import_piece(capture, past, tally)
+            done = _import_piece(capture, past, tally, rule)
         except WatermarkMovedError:
             races += 1
             continue
         if not done:
             break
         progress(done)
-    before = tally.bytes_captured + tally.bytes_private
-    capture.capture_tail(path, tally)
-    progress(tally.bytes_captured + tally.bytes_private - before)
 
 
-def _import_piece(capture: Capture, past: PastFile, tally: Tally) -> int:
+def _import_piece(capture: Capture, past: PastFile, tally: Tally, rule: str) -> int:
     """Import at most one segment of a skipped range. Return its bytes, 0 if nothing is left."""
     state = ledger.state_of(capture.store, capture.device, past.key)
-    ranges = ledger.skipped_ranges(capture.store, state) if state else []
+    ranges = ledger.skipped_ranges(capture.store, state, rule) if state else []
     if state is None or not ranges:
         return 0
     start, stop = ranges[0]
@@ -224,5 +231,5 @@ def _import_piece(capture: Capture, past: PastFile, tally: Tally) -> int:
     )
     segment, done = tail.make_segment(raw, reading, state.mark), len(raw.raw)
     del raw  # a line may be huge
-    tally.add(capture.sink(segment, ledger.claim_skipped))
+    tally.add(capture.sink(segment, partial(ledger.claim_skipped, rule=rule)))
     return done

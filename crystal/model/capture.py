@@ -70,6 +70,8 @@ BEFORE_CRYSTAL = "before-crystal"
 RESTORED = "restored"
 """Rule for skipped bytes that are in the archive already: written by ``restore``, or recovered."""
 
+UNSENT = "unsent"
+"""Rule for skipped bytes that a device without a memory of its own had captured, and whose sealed lines are lost."""
 
 PRIVACY_LOST = "privacy-lost"
 """Rule for skipped bytes of which it is no longer known whether they were private."""

@@ -22,10 +22,16 @@ from crystal.sync.documents import Document, newest_documents, put_document, rea
 from crystal.sync.envelope.blob import Channel, open_blob
 from crystal.sync.envelope.link import LinkKeys
 from crystal.sync.envelope.refusals import EnvelopeError, WrongKeyError
-from crystal.sync.errors import RelayFullError, RelayProtocolError, RelayUnavailableError, StreamConflictError
+from crystal.sync.errors import (
+    RelayDeniedError,
+    RelayFullError,
+    RelayProtocolError,
+    RelayUnavailableError,
+    StreamConflictError,
+)
 from crystal.sync.losses import LOST, MESSAGES, note_losses
 from crystal.sync.receipts import FORK, act_on_receipts, mend_streams, read_receipts
-from crystal.sync.sending import Link, seal_again
+from crystal.sync.sending import Link, is_damaged, seal_again
 from crystal.sync.triage import Effort
 from crystal.sync.wire import InvalidRecordError
 
@@ -151,6 +157,12 @@ class Delivery:
             start = outbox.stream_by_id(self.store, stream.id).verified + 1
             seal_again(self.store, self.link, stream, start, self.clock(), "fork")
             report.notice(FORK)
+            return True
+        except RelayDeniedError:
+            waiting = outbox.unsent(self.store, stream.id, 1)
+            if not waiting or not is_damaged(self.store, self.link, stream, waiting[0].seq):
+                raise
+            seal_again(self.store, self.link, stream, waiting[0].seq, self.clock(), "resend")
             return True
         return False
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crystal.errors import NotConfiguredError, WatermarkMovedError
+from crystal.model.capture import UNSENT
 from crystal.store import Store
+from crystal.store.problems import record_problem
 from crystal.store.sync import outbox, past, relay_peers
 from crystal.store.sync.outbox import OutStream
 from crystal.store.sync.relay_forgotten import send_all_again
@@ -197,16 +199,19 @@ def seal_changed(
     words = {"stream": old.stream.hex(), "from": start, "because": because}
     for payload in (control_message("continues", words), *ahead):  # home must no longer wait for the old stream
         target = _append_message(store, link, target, PayloadKind.CONTROL, payload, now)
-    seqs = [blob.seq for blob in outbox.kept_from(store, old.id, start)]
-    moved = 0
+    damaged = {blob.seq for blob in outbox.kept_from(store, old.id, start)}
+    kept = sorted(damaged)
     for message in kept_messages(store, link, old, start):
-        moved += len(message.opened)
+        damaged.difference_update(message.seqs)
         kind, payload = change(message) or (message.kind, message.payload)
         target = _append_message(store, link, target, kind, payload, message.created_at)
-    outbox.drop_blobs(store, old.id, seqs)
-    if moved < len(seqs):  # some were damaged
+    if damaged:
+        lost = past.leave_unsent(store, outbox.sealed_at(store, old.id, sorted(damaged)))
+        if lost:
+            record_problem(store, UNSENT, f"{lost:,} bytes for home were damaged here; they are read again", now)
         past.begin(store)
         send_all_again(store)
+    outbox.drop_blobs(store, old.id, kept)
 
 
 def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -> Iterator[KeptMessage]:

@@ -116,3 +116,42 @@ def test_home_has_each_text_once_and_says_who_is_who(
     if name != "lap":
         desk.ok("devices", "revoke", "lap", "--yes")
         assert words not in desk.ok("devices") + desk.ok("relay", "status")
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_what_was_damaged_in_the_outbox_of_a_device_without_a_memory_is_read_again(
+    desk: Computer, lap: Computer, is_gone: bool
+) -> None:
+    keep_no_memory(lap)
+    by_string(desk, lap)
+    lap.ok("backfill")
+    exchange(desk, lap)
+    before, url = lines_of(desk), lap.json("relay", "status")["relay"]["url"]  # type: ignore[index]
+    lap.ok("config", "set", "relay.url", "http://127.0.0.1:9")
+    for text in ("said first", "said next"):
+        lap.say(SECOND, line(text, sessionId=SECOND))
+        lap.crystal("sync")
+    with lap.machine() as machine, machine.store.transaction():
+        machine.store.execute(
+            "UPDATE outbox SET sealed = zeroblob(length(sealed)) WHERE sent_at IS NULL AND created_at ="
+            " (SELECT min(created_at) FROM outbox WHERE sent_at IS NULL)"
+        )
+    lap.ok("config", "set", "relay.url", str(url))
+    (transcript,) = lap.home.rglob(f"{SECOND}.jsonl")
+    if is_gone:
+        transcript.rename(lap.home / "backup")
+    for _ in range(3):
+        exchange(desk, lap)
+    said = {text: sum(text in one for one in lines_of(desk)) for text in ("said first", "said next")}
+    told = [one["message"] for one in lap.json("status")["problems"]]  # type: ignore[attr-defined, index]
+    assert (said["said next"], said["said first"], len(told)) == (1, not is_gone, is_gone), told
+    if is_gone:
+        lost = len(line("said first", sessionId=SECOND))
+        words = f"{lost} bytes for home were damaged here, and {transcript} does not have them any more"
+        assert told == [f"{words}; if a backup has it, put it back: crystal relay sync"]
+        (lap.home / "backup").rename(transcript)
+        exchange(desk, lap)
+        exchange(desk, lap)
+        assert lap.json("status")["problems"] == []
+    assert (lines_of(desk) - before).total() == 2
+    assert {one.crystal("verify").code for one in (desk, lap)} == {0}

@@ -15,6 +15,7 @@ from crystal.app.memories import take_memories
 from crystal.app.mirror import device_mirror, mirror_to_change, open_mirror
 from crystal.app.relay_links import Keyring, key_places, opened_relay, relay_keys
 from crystal.app.sync.forget import finish_soon, send_forgotten, take_forgotten
+from crystal.app.sync.unsent import read_unsent
 from crystal.capture.lock import BUSY_SECONDS, await_lock
 from crystal.config.paths import Places
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
@@ -107,6 +108,7 @@ def _deliver(
     while True:
         past = PastReport()
         send_forgotten(machine, link)
+        lost = read_unsent(machine)
         if skip_delay or find_waiting_retry(store, PART, now_ms()) is None:
             past = send_some_past(store, link, ldm_home=machine.places.ldm_home, now=now_ms())
         about = {
@@ -131,6 +133,7 @@ def _deliver(
         if not report.problem and not should_stop():
             _fetch_mirror(machine, mirror, client, should_stop)
         finish_soon(machine)
+        report.noticed += lost
         if report.problem or should_stop() or not past.sent:
             return report
         link, keys = delivery.link, relay_keys(machine)

@@ -19,9 +19,8 @@ from crystal.app.sync.handover import finish_promotion, hand_over_home, is_promo
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.ingest import archive
 from crystal.ingest.ingest import prepare
-from crystal.store.capture import ledger
 from crystal.store.forget.forgetting import Tombstone, add_tombstones
-from crystal.store.sync import outbox, relay_peers
+from crystal.store.sync import outbox, past, relay_peers
 from crystal.store.sync.relay_peers import Peer, devices_in_use, find_peer, home_peer
 from crystal.sync.arrival import Arrivals, arrive
 from crystal.sync.client import RelayClient
@@ -189,7 +188,7 @@ def take_own_outbox(machine: Machine, peer: Peer) -> None:
     link = keys.link_to_home(peer)
     arrivals = Arrivals(store, machine.places.ldm_home, machine.places.agent_folder)
     with store.transaction():
-        ledger.forget_relayed(store, machine.config.device)
+        past.forget_relayed(store, machine.config.device)
     for stream in outbox.streams(store, peer.id):
         if stream.channel != Channel.CONVERSATIONS or link.keys_of(stream.generation) is None:
             continue

@@ -137,12 +137,12 @@ def has_private(store: Store, session_id: str, *, except_for: str) -> bool:
     )
 
 
-def skipped_ranges(store: Store, state: TranscriptState) -> list[tuple[int, int]]:
-    """Return the byte ranges [start, stop) of the present file that were skipped as older than crystal, in order."""
+def skipped_ranges(store: Store, state: TranscriptState, rule: str = BEFORE_CRYSTAL) -> list[tuple[int, int]]:
+    """Return the byte ranges [start, stop) of the present file that were skipped under ``rule``, in order."""
     return store.rows(
         "SELECT start, stop FROM segments WHERE transcript = ? AND generation = ? AND state = 'skipped'"
         " AND rule = ? ORDER BY start",
-        (state.id, state.mark.generation, BEFORE_CRYSTAL),
+        (state.id, state.mark.generation, rule),
     )
 
 
@@ -205,8 +205,8 @@ def move_mark(store: Store, transcript: int, path: str, mark: Watermark, now: in
     )
 
 
-def claim_skipped(store: Store, segment: Segment, now: int) -> int:
-    """Claim bytes of a range that was skipped under before-crystal; the watermark stays. Inside a transaction.
+def claim_skipped(store: Store, segment: Segment, now: int, rule: str = BEFORE_CRYSTAL) -> int:
+    """Claim bytes of a range that was skipped under ``rule``; the watermark stays. Inside a transaction.
 
     Raises:
         WatermarkMovedError: No skipped range starts where the segment does, or the file was replaced meanwhile.
@@ -218,7 +218,7 @@ def claim_skipped(store: Store, segment: Segment, now: int) -> int:
         row = store.row(
             "SELECT id, stop FROM segments WHERE transcript = ? AND generation = ? AND start = ? AND stop >= ?"
             " AND state = 'skipped' AND rule = ?",
-            (known.id, known.mark.generation, start, stop, BEFORE_CRYSTAL),
+            (known.id, known.mark.generation, start, stop, rule),
         )
     if known is None or row is None:
         raise WatermarkMovedError(f"{segment.path}: bytes {start} to {stop} are no longer skipped")
@@ -348,16 +348,6 @@ def add_relayed(store: Store, transcript: int, generation: int, piece: SegmentPi
     clean = hashlib.sha256(piece.clean).digest()
     kept = CapturedRange(piece.start, piece.end, piece.raw_hash or b"", None, None, clean, len(piece.clean))
     add_captured(store, transcript, generation, kept, now)
-
-
-def forget_relayed(store: Store, device: str) -> None:
-    """Mark bytes whose lines only home has as not captured, so that they can be received. Inside a transaction."""
-    store.execute(
-        "UPDATE segments SET state = 'skipped', rule = ?, raw_hash = NULL, clean_hash = NULL, clean_length = NULL"
-        " WHERE state = 'captured' AND archive_length IS NULL"
-        " AND transcript IN (SELECT id FROM capture_state WHERE device = ?)",
-        (BEFORE_CRYSTAL, device),
-    )
 
 
 def set_archive(store: Store, transcript: int, archive: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from crystal.store.connection import Store
+from crystal.store.connection import GIVEN, Store
 
 NO_TAG = bytes(32)
 
@@ -114,6 +114,11 @@ def unreceipted(store: Store, stream: int, limit: int = -1) -> list[WaitingBlob]
 def kept_from(store: Store, stream: int, start: int) -> list[WaitingBlob]:
     """Return the stored blobs of a stream from a number on, with or without receipt."""
     return _waiting(store, f"stream = ? AND seq >= {int(start)}", stream, -1)
+
+
+def sealed_at(store: Store, stream: int, seqs: Sequence[int]) -> list[int]:
+    """Return when stored blobs of a stream were sealed first, ms."""
+    return store.all(int, f"SELECT created_at FROM outbox WHERE stream = ? AND seq IN {GIVEN}", (stream, seqs))
 
 
 def first_kept(store: Store, stream: int) -> int:

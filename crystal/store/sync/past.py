@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from crystal.model.capture import BEFORE_CRYSTAL, Project
-from crystal.store.connection import Store
+from crystal.model.capture import BEFORE_CRYSTAL, UNSENT, Project
+from crystal.store.connection import GIVEN, Store
 from crystal.store.health.checks import LEDGER_ROW, LedgerRow
 from crystal.store.json_columns import read_fields
 from crystal.store.notes import drop_note, write_note
@@ -82,14 +83,15 @@ def _write(store: Store, place: PastProgress) -> None:
     write_note(store, _KEY, json.dumps(asdict(place)))
 
 
-_SENT = "(archive_length IS NOT NULL OR state = 'private' OR (state = 'skipped' AND rule <> ?3))"
+_KEPT_BACK = f"state = 'skipped' AND rule IN ('{BEFORE_CRYSTAL}', '{UNSENT}')"
+_SENT = f"(archive_length IS NOT NULL OR state <> 'captured' AND NOT ({_KEPT_BACK}))"
 
 
 def next_row(store: Store, after: int, until: int) -> tuple[int, LedgerRow] | None:
     """Return (transcript, row) of the next row to send: archived, private, or skipped but not as before-crystal."""
     row = store.row(
         f"SELECT transcript, {LEDGER_ROW} FROM segments WHERE id > ?1 AND id <= ?2 AND {_SENT} ORDER BY id LIMIT 1",
-        (after, until, BEFORE_CRYSTAL),
+        (after, until),
     )
     return None if row is None else (row[0], LedgerRow(*row[1:]))
 
@@ -97,7 +99,7 @@ def next_row(store: Store, after: int, until: int) -> tuple[int, LedgerRow] | No
 def rows_between(store: Store, after: int, until: int) -> int:
     """Count the rows to send between two ids."""
     sql = f"SELECT count(*) FROM segments WHERE id > ?1 AND id <= ?2 AND {_SENT}"
-    return int(store.value(sql, (after, until, BEFORE_CRYSTAL)) or 0)
+    return int(store.value(sql, (after, until)) or 0)
 
 
 def projects_of_row(store: Store, row: int) -> dict[str, Project]:
@@ -118,3 +120,22 @@ def offsets_of_row(store: Store, row: int) -> dict[str, int]:
 def private_uuids(store: Store, after: str, limit: int) -> list[str]:
     """Return ids of private lines after one, in order."""
     return store.all(str, "SELECT uuid FROM private_lines WHERE uuid > ? ORDER BY uuid LIMIT ?", (after, limit))
+
+
+def forget_relayed(store: Store, device: str) -> None:
+    """Mark bytes whose lines only home has as not captured, so that they can be received. Inside a transaction."""
+    _skip_relayed(store, BEFORE_CRYSTAL, "transcript IN (SELECT id FROM capture_state WHERE device = ?)", device)
+
+
+def leave_unsent(store: Store, sealed_at: Collection[int]) -> int:
+    """Mark bytes as not sent whose lines only messages of these times had; return their number. In a transaction."""
+    return _skip_relayed(store, UNSENT, f"captured_at IN {GIVEN}", sealed_at)
+
+
+def _skip_relayed(store: Store, rule: str, condition: str, value: object) -> int:
+    rows = store.rows(
+        "UPDATE segments SET state = 'skipped', rule = ?, raw_hash = NULL, clean_hash = NULL, clean_length = NULL"
+        f" WHERE state = 'captured' AND archive_length IS NULL AND {condition} RETURNING stop - start",
+        (rule, value),
+    )
+    return sum(size for (size,) in rows)
