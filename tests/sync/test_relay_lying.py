@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,10 +15,12 @@ from crystal.store.problems import find_problem
 from crystal.sync.losses import LOST, LOST_MIRROR
 from tests.support.capture_machine import line
 from tests.support.command import Done
+from tests.support.lying_relay import lying_relay
 from tests.support.pairing_boxes import ROOT, Pairs
 from tests.support.relay_commands import check_json, deliver, joined, on, pairs, poll, say, site, waiting
 from tests.support.relay_fate import assert_settled, texts
 from tests.support.relay_world import Device, Weather, World
+from tests.support.two_machines import Computer, RelayProcess
 
 pytestmark = pytest.mark.slow
 
@@ -138,6 +141,36 @@ def test_home_names_a_device_of_which_the_relay_has_kept_nothing_since_the_pairi
     deliver(pairs)
     poll(pairs)
     assert "unheard" not in on(pairs.home, "relay", "status").out
+
+
+def test_at_a_socket_both_ends_say_so_and_all_arrives_when_the_relay_keeps_again(
+    desk: Computer, relay: RelayProcess, tmp_path: Path
+) -> None:
+    lap = Computer(tmp_path / "lap", {"CRYSTAL_DEVICE": "lap"})
+    with lying_relay(relay.url) as liar:
+        desk.ok("config", "set", "relay.url", liar.url)
+        lap.ok("init", "--yes")
+        lap.ok("relay", "join", stdin=desk.ok("relay", "pair", "--offline", "--name", "lap"))
+        lap.ok("relay", "sync")
+        desk.ok("relay", "poll")
+        liar.lies = True
+        lap.say("aaaaaaaa-1111-4111-8111-111111111111", line("said to a liar"))
+        with desk.machine() as machine:
+            machine.store.execute("UPDATE relay_peers SET sent = NULL")  # as after six hours
+        for computer, word in ((lap, "sync"), (desk, "poll")):
+            computer.ok("sync")
+            told = [computer.crystal("relay", word).err for _ in range(2)]
+            assert "but does not have" in told[1], told
+            status = computer.crystal("relay", "status")
+            assert (status.code, "lost       the relay confirmed" in status.out) == (6, True), status
+            assert "relay loses: the relay confirmed" in computer.crystal("doctor").out
+        assert (liar.swallowed > 3, desk.texts()) == (True, [])
+        liar.lies = False
+        for _ in range(3):
+            lap.ok("relay", "sync")
+            desk.ok("relay", "poll")
+        assert desk.texts() == ["said to a liar"]
+        assert [one.crystal("relay", "status").code for one in (lap, desk)] == [0, 0]
 
 
 def test_a_mirror_that_vanishes_is_named_and_uploaded_again(pairs: Pairs, on: On) -> None:
