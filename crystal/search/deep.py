@@ -189,8 +189,8 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     """Run ``work`` in a thread and wait at most ``seconds``; after that it continues, but its result is ignored.
 
     Raises:
-        ModelUnavailableError: It has not finished in time.
-        CrystalError: Any error that the work raises.
+        ModelUnavailableError: It has not finished in time, or failed because of a bug.
+        CrystalError: Any such error that the work raises.
     """
     answer = futures.Future[T]()
 
@@ -199,6 +199,10 @@ def within(seconds: float, work: Callable[[], T]) -> T:
             answer.set_result(work())
         except CrystalError as error:
             answer.set_exception(error)
+        finally:
+            if not answer.done():  # else the search would wait for nothing; the thread prints its traceback
+                words = "crystal did not ask the model because of an internal error"
+                answer.set_exception(ModelUnavailableError(words))
 
     threading.Thread(target=run, name="deep search", daemon=True).start()
     try:

@@ -250,11 +250,12 @@ class Call:
         length = self._length(limit)
         text = self.header(b"content-digest")
         announced = DIGEST.parse("Content-Digest", text) if text else None
-        if (limit if length is None else length) > INLINE_BYTES:
+        is_large = (limit if length is None else length) > INLINE_BYTES
+        if is_large:
             await self.relay.uploads.take()
             self._held.append(self.relay.uploads.release)
         body, digest = await self._read(limit)
-        if not self._has_arrived:
+        if is_large or not self._has_arrived:  # nothing else takes time
             await self._check_token_again()
         if announced not in {None, digest}:
             raise RequestRefusedError("digest-mismatch", "the body is not what Content-Digest says; send it again")

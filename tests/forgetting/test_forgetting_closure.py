@@ -176,6 +176,16 @@ def test_a_path_that_was_said_does_not_take_along_what_was_said_in_its_folder(de
     assert desk.holding("quokka")
 
 
+def test_a_note_that_quotes_a_windows_path_goes_too(desk: Desk) -> None:
+    path = r"the share is at C:\new\table\zebra and nobody may know"
+    desk.say(S1, said(path, ident="the-path"))
+    desk.say(S2, said("the okapi stays"), raw(type="progress", uuid="p", data=f"it was said that {path}, you see"))
+    desk.capture()
+    assert desk.forget(targets=("the-path",)).is_done
+    assert desk.texts() == ["the okapi stays"]
+    assert not desk.holding("zebra")
+
+
 @pytest.mark.slow
 def test_the_middle_of_a_long_result_is_found_by_its_words(desk: Desk) -> None:
     long = " ".join(f"word{number}" for number in range(3_000))

@@ -177,25 +177,6 @@ def test_slots_are_given_in_order_and_none_is_lost_with_a_request_that_waits():
     assert asyncio.run(holding()) == [number for number in range(20) if number != 10]
 
 
-def test_who_waits_too_long_for_a_slot_is_told_so():
-    async def waiting() -> None:
-        slots = Slots(1, 0.01)
-        await slots.take()
-        with pytest.raises(RequestRefusedError) as caught:
-            await slots.take()
-        assert caught.value.code == "unavailable"
-        slots.release()
-        await slots.take()
-
-    asyncio.run(waiting())
-
-
-def test_a_refused_large_body_gives_its_slot_back(tmp_path):
-    with in_process(tmp_path / "relay", **OPEN, large_uploads=1, body_total=2) as relay:
-        assert [relay.put(STREAM, 1, bytes(200_000)).status_code for _ in range(2)] == [400, 400]
-        assert relay.put(STREAM, 1, sealed(1, 200_000)).status_code == 201
-
-
 def test_news_between_asking_and_waiting_are_not_missed():
     async def waiting() -> None:
         signals = ChangeSignals()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from crystal.search.deep import (
     Deep,
     order_in,
     variants_in,
+    within,
 )
 from crystal.store import Store
 from crystal.store.costs import spent_since
@@ -308,3 +310,9 @@ def test_without_anybody_to_ask_a_deep_search_is_an_ordinary_one():
     deep = Deep(None, NOW, ["deep search is not set up"])
     assert deep.expand(QUESTION) == (QUESTION,)
     assert deep.rerank(QUESTION, PASSAGES) is None
+
+
+def test_nobody_waits_for_a_question_that_failed_because_of_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    with pytest.raises(ModelUnavailableError, match="internal error"):
+        within(3600, lambda: 1 // 0)

@@ -14,7 +14,7 @@ from pathlib import Path
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.patterns import TextMatcher
-from crystal.forgetting.match.query_terms import Terms, may_hold, readable
+from crystal.forgetting.match.query_terms import Terms, folded, may_hold, readable
 from crystal.forgetting.request import ArchivedMatch, Because
 from crystal.ingest import archive
 from crystal.store.forget.forgetting import ForgottenScope
@@ -185,7 +185,12 @@ def readable_texts(line: bytes, harness: str) -> list[str]:
     fields, envelope = parse_line(line) or {}, reader_of(harness).envelope
     texts = _texts({name: value for name, value in fields.items() if name not in envelope})
     said = texts if fields else [line.decode("utf-8", "replace")]
-    return [readable(text.encode("utf-8", "replace")) for text in said]
+    return [_folded_levels(text) if "\\" in text or "\x1b" in text else folded(text) for text in said]
+
+
+def _folded_levels(text: str) -> str:
+    """Return a text as it is and with its escapes undone: it may be JSON, or a Windows path, which has none."""
+    return f"{folded(text)} {readable(text.encode('utf-8', 'replace'))}"
 
 
 def _texts(value: object, depth: int = 0) -> Iterator[str]:
