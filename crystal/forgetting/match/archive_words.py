@@ -28,7 +28,7 @@ MAX_QUERIES, MAX_ENTRIES = 300, 16
 """Queries of which a look into the filters takes less than to search everything, and entries that are looked up."""
 BITS, HASHES = 5, 3
 """Bits of the filter for each entry, and bits that an entry sets: 9 % false positives."""
-FORM = b"\x01"
+FORM = b"\x02"
 """First byte of each filter; filters with another are rebuilt. Change it if lines are read or split differently."""
 UNKNOWN = FORM
 """Filter of lines that could not be read: every word may be in them."""
