@@ -122,11 +122,11 @@ class _Assignment(NamedTuple):
 
 
 def _assigned(text: bytes, stem: int, work: RedactionWork) -> Span | None:
-    work.spend(CALL)
+    work.spend(2 * CALL)
     found = _assignment_at(text, stem)
     if found is None:
         return None
-    work.spend(CALL)
+    work.spend(2 * CALL)
     quoted = _quoted(text, found.operator.end())
     if _is_working_folder(found):
         return None

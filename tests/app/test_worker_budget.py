@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the worker is u
 NOTHING_NEW = set(
     """
     crystal.config crystal.hook crystal.model crystal.model.named_tuple crystal.store.capture crystal.store.health crystal.store.health.idle
-    crystal crystal.capture crystal.capture.finder crystal.capture.lock crystal.capture.nothing_new crystal.config.harness crystal.config.harnesses crystal.config.stores crystal.capture.safe_open
+    crystal crystal.capture crystal.capture.finder crystal.capture.lock crystal.capture.nothing_new crystal.config.harness crystal.config.harnesses crystal.config.json_file crystal.config.stores crystal.capture.safe_open
     crystal.capture.spool crystal.capture.lock crystal.errors crystal.hook.event crystal.config.paths crystal.store crystal.store.connection crystal.store.driver
     crystal.store.health.stats crystal.store.upgrade crystal.store.capture.privacy crystal.store.private_record crystal.store.texts
     crystal.worker
@@ -30,8 +30,8 @@ NOTHING_NEW = set(
 NEVER_FOR_NOTHING = {"tomllib", "re2", "hashlib", "datetime", "threading"}
 NEVER = {"dataclasses", "inspect", "ast", "orjson", "uuid", "platform"}
 NEVER |= {"numpy", "httpx", "openai", "ssl", "subprocess", "secrets", "random", "difflib", "logging", "asyncio", "rich"}
-MAX_MODULES = 138
-"""Modules of ours for a turn; today 138."""
+MAX_MODULES = 141
+"""Modules of ours for a turn; today 141."""
 
 ROOT = str(Path(__file__).parents[2])
 PROGRAM = """
