@@ -14,6 +14,7 @@ from crystal.errors import CrystalError
 from crystal.model.capture import UNSENT
 from crystal.store.capture import ledger
 from crystal.store.problems import clear_problem, find_problem, record_problem
+from crystal.store.sync.past import unsent_bytes
 
 
 def read_unsent(machine: Machine) -> list[str]:
@@ -32,12 +33,13 @@ def read_unsent(machine: Machine) -> list[str]:
             past = PastFile(found, state.mark.transcript, state.origin, sizes[state.id])
             with suppress(CrystalError, OSError):
                 import_skipped(capture, past, Tally(), lambda _: None, UNSENT)
-    left = ledger.transcripts_with_skipped(store, UNSENT)
+    left = unsent_bytes(store)
     if not left:
         clear_problem(store, UNSENT)
         return []
-    path = next(state.path for state in states if state.id in left)
-    words = f"{sum(left.values()):,} bytes for home were damaged here, and {path} does not have them any more"
+    words = (
+        f"{sum(left.values()):,} bytes for home were damaged here, and {next(iter(left))} does not have them any more"
+    )
     words += "; if a backup has it, put it back: crystal relay sync"
     record_problem(store, UNSENT, words, machine.now())
     return [words]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -130,6 +131,16 @@ def forget_relayed(store: Store, device: str) -> None:
 def leave_unsent(store: Store, sealed_at: Collection[int]) -> int:
     """Mark bytes as not sent whose lines only messages of these times had; return their number. In a transaction."""
     return _skip_relayed(store, UNSENT, f"captured_at IN {GIVEN}", sealed_at)
+
+
+def unsent_bytes(store: Store) -> dict[str, int]:
+    """Return how many bytes are marked as not sent, by the path of their transcript, also if that was replaced."""
+    rows = store.rows(
+        "SELECT c.path, sum(s.stop - s.start) FROM segments s JOIN capture_state c ON c.id = s.transcript"
+        " WHERE s.state = 'skipped' AND s.rule = ? GROUP BY c.path ORDER BY min(c.id)",
+        (UNSENT,),
+    )
+    return {os.fsdecode(path): size for path, size in rows}
 
 
 def _skip_relayed(store: Store, rule: str, condition: str, value: object) -> int:
