@@ -35,7 +35,9 @@ def owner_in_the_way(path: Path) -> str:
 
 
 def move_away(path: Path) -> str:
-    """Return the command that keeps what is in the place of one of crystal's own files under another name."""
+    """Return how to free the place of one of crystal's own files: what is there is kept, and a device stays."""
+    if path.is_char_device() or path.is_block_device():
+        return "choose another path: this is a device of the system"
     return f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.old')}"
 
 

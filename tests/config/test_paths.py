@@ -390,3 +390,6 @@ def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(tmp_path: Path) -
     with pytest.raises(UsageError, match="is not a regular file") as refused:
         read_regular(pipe)
     assert refused.value.hint == f"mv {pipe} {pipe}.old"
+    with pytest.raises(UsageError, match="is not a regular file") as refused:
+        read_regular(Path(os.devnull))  # else a settings file there would be replaced by one of crystal's
+    assert refused.value.hint == "choose another path: this is a device of the system"
