@@ -14,7 +14,7 @@ from crystal.app.context import Machine, open_kept_machine, open_machine, open_r
 from crystal.app.forget_rest import finish_forgetting
 from crystal.app.mirror import open_mirror
 from crystal.app.project_finder import project_finder
-from crystal.app.rebuild import own_agents, rebuild_database, take_missing, why_rebuild
+from crystal.app.rebuild import own_agents, read_missing, rebuild_database, why_rebuild
 from crystal.app.sources import mend_sources, source_faults
 from crystal.app.transcript_formats import count_as_known
 from crystal.capture.engine import Capture, Tally
@@ -203,12 +203,12 @@ def mend_memory(progress: Callable[[int], None]) -> RepairResult:
             mended = _mend_in_place()
             if not any(fault.kind in IN_DATABASE for fault in mended.proof.faults):
                 with open_kept_machine() as machine:
-                    return replace(mended, missing=take_missing(machine.store))
+                    return replace(mended, missing=read_missing(machine.store))
     kept = rebuild_database(config, progress)
     mended = _mend_in_place()
     with open_machine() as machine:
         back = tuple(what_is_there(machine.store))
-        return replace(mended, back=back, missing=take_missing(machine.store), kept=kept)
+        return replace(mended, back=back, missing=read_missing(machine.store), kept=kept)
 
 
 def _mend_in_place() -> RepairResult:

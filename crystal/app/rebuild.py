@@ -12,7 +12,7 @@ from pathlib import Path
 
 from crystal.app.capture import LOCK_SECONDS
 from crystal.app.capture_engine import make_capture
-from crystal.app.context import Machine, default_paths
+from crystal.app.context import Machine, default_paths, open_kept_machine
 from crystal.app.open_store import archives_of, refuse_lost
 from crystal.app.project_finder import project_finder
 from crystal.capture.lock import BACKFILL_LOCK, CAPTURE_LOCK, ENRICH_LOCK, wait_lock
@@ -72,7 +72,7 @@ def rebuild_database(config: Config, progress: Callable[[int], None]) -> Path | 
     """Make a new database from what can be read of the old one, the records beside the archive, and the archive.
 
     Nothing is changed until the new file is complete; then the old one is renamed and replaced. After a kill the next
-    call starts over, or only does the last step. What is missing is noted in the new database, see ``take_missing``.
+    call starts over, or only does the last step. What is missing is noted in the new database, see ``read_missing``.
 
     Returns:
         The path of the old file.
@@ -87,13 +87,15 @@ def rebuild_database(config: Config, progress: Callable[[int], None]) -> Path | 
         return _take_place(places)
 
 
-def take_missing(store: Store) -> tuple[str, ...]:
-    """Return what the last rebuild could not bring back, in words, once: also if its end was interrupted."""
-    missing = read_json_note(store, NOT_RECOVERED)
-    if missing is not None:
-        with store.transaction():
-            drop_note(store, NOT_RECOVERED)
-    return tuple(missing or ())
+def read_missing(store: Store) -> tuple[str, ...]:
+    """Return what the last rebuild could not bring back, in words, until ``drop_missing``: also after a kill."""
+    return tuple(read_json_note(store, NOT_RECOVERED) or ())
+
+
+def drop_missing() -> None:
+    """Note that the user was told what is missing; if that cannot be written, the next repair tells it again."""
+    with contextlib.suppress(CrystalError), open_kept_machine() as machine, machine.store.transaction():
+        drop_note(machine.store, NOT_RECOVERED)
 
 
 def _is_made(places: Places) -> bool:

@@ -35,7 +35,7 @@ def verify(
     Exit code 0: 100 %. 1: some bytes are not captured yet, `crystal sync` captures them. 6: something is damaged.
     """
     from crystal.app.integrity import RepairResult, bytes_to_prove, mend_memory, open_to_prove, prove
-    from crystal.app.rebuild import archive_bytes
+    from crystal.app.rebuild import archive_bytes, drop_missing
 
     if mend:
         with progress_bar("reading the archive", archive_bytes()) as advance:
@@ -44,6 +44,8 @@ def verify(
         with open_to_prove() as machine, progress_bar("reading", bytes_to_prove(machine)) as advance:
             mended = RepairResult(prove(machine, advance))
     answer(_as_json(mended), _lines(mended), as_json=as_json)
+    if mended.missing:
+        drop_missing()  # only now: the program may have been killed before the user was told
     if mended.proof.faults and not as_json:
         hint(_next_step(mended.proof, tried=mend))
     if mended.proof.damaged:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from crystal.app import integrity
+from crystal.cli import verify
 from tests.support.command import crystal
 
 LOST = "lost: memories that were only in the old database, if any"
@@ -22,12 +23,13 @@ def test_what_an_interrupted_repair_could_not_bring_back_is_told_once(
     for file in (home / ".ldm" / "memory").glob("crystal.db*"):
         file.unlink()
 
-    def end(*_: object) -> None:
+    def end(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr(integrity, "_mend_in_place", end)
-        assert crystal("verify", "--repair").code == 130
+    for module, step in ((integrity, "_mend_in_place"), (verify, "answer")):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, step, end)
+            assert crystal("verify", "--repair").code == 130
     for expected in (True, False):
         done = crystal("verify", "--repair")
         assert (done.code, LOST in done.out) == (0, expected)

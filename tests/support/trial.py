@@ -20,7 +20,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -202,15 +201,18 @@ class Trial:
 
     def repair(self, misfortune: str) -> str:
         """Repair, in half of the cases after a repair that is killed. Return what was printed."""
+        told = ""
         if self.dice.random() < 0.5:
-            with suppress(subprocess.TimeoutExpired):
-                self.command("verify", "--repair", seconds=self.dice.random())
+            try:
+                told = self.command("verify", "--repair", seconds=self.dice.random()).stdout
+            except subprocess.TimeoutExpired as killed:  # perhaps after it had told everything
+                told = (killed.stdout or b"").decode()
         done = self.command("verify", "--repair")
         if done.returncode not in REPAIR_EXIT_CODES:
             self.failures.append(
                 f"repair after {misfortune}: {done.returncode}, {done.stdout[-300:]}{done.stderr[-300:]}"
             )
-        return done.stdout + done.stderr
+        return told + done.stdout + done.stderr
 
     def _fill_disk(self) -> None:
         """Fill the disk, run the hook and what a person would ask then, and make room again."""
