@@ -234,8 +234,10 @@ def _search(
         yield from finder.run(told, context.ldm_home)
 
     # Rows that were searched are searched only for what was found since.
-    anew = [row for row in kept if row not in searched.rows or row.session_id in touched - searched.sessions]
-    rest = [row for row in kept if row not in set(anew)]
+    anew, rest = list[KeptRow](), list[KeptRow]()
+    new_sessions = touched - searched.sessions
+    for row in kept:
+        (anew if row not in searched.rows or row.session_id in new_sessions else rest).append(row)
     unchanged = searched.rows.intersection(kept)
     known = [found for found in searched.matches if found.row in unchanged]
     places: dict[int, set[int]] = {}
