@@ -123,23 +123,24 @@ def write_files(store: Store, source: FileSource, files: Sequence[ReadFile], mak
     Returns:
         The numbers of new chunks and of chunks that stayed.
     """
-    said: list[tuple[int | None, int, int, FileChunk]] = []
+    said: list[tuple[int | None, bytes, str, int, int, FileChunk]] = []
     left: defaultdict[bytes, list[int]] = defaultdict(list)
     for file in files:
         ident = _put_file(store, source.id, file)
         old = _chunks_by_hash(store, ident)
         for chunk in file.chunks:
-            same = old[_hash_of(chunk)]
-            said.append((same.pop(0) if same else None, ident, file.changed_at, chunk))
+            text = searched_text(chunk.title, chunk.text)
+            sha = text_hash(text)
+            number = old[sha].pop(0) if old[sha] else None
+            said.append((number, sha, text, ident, file.changed_at, chunk))
         for sha, numbers in old.items():
             left[sha] += numbers
     texts: list[tuple[int, str]] = []
-    for own, ident, changed_at, chunk in said:
-        others = left[_hash_of(chunk)] if own is None else []
-        number = others.pop(0) if others else own
+    for own, sha, text, ident, changed_at, chunk in said:
+        number = left[sha].pop(0) if own is None and left[sha] else own
         if number is None:
-            number = _insert_chunk(store, _hash_of(chunk), changed_at, source.project, maker)
-            texts.append((number, searched_text(chunk.title, chunk.text)))
+            number = _insert_chunk(store, sha, changed_at, source.project, maker)
+            texts.append((number, text))
         else:
             sql = "UPDATE chunks SET project = ?, ts = ?, agent = ?, device = ? WHERE id = ?"
             store.execute(sql, (source.project, changed_at, *maker, number))
@@ -147,10 +148,6 @@ def write_files(store: Store, source: FileSource, files: Sequence[ReadFile], mak
     delete_chunks(store, [number for numbers in left.values() for number in numbers])
     put_texts(store, texts)
     return len(texts), len(said) - len(texts)
-
-
-def _hash_of(chunk: FileChunk) -> bytes:
-    return text_hash(searched_text(chunk.title, chunk.text))
 
 
 def delete_files(store: Store, files: Iterable[int]) -> int:
