@@ -164,7 +164,7 @@ class Services:
             self.announce(f"account {account}")
 
     async def probe(self) -> None:
-        """Write to the store as a test: one attempt at a time, at most one a second, whoever asks.
+        """Write to the store as a test. All callers share one attempt, and at most one starts each second.
 
         Raises:
             RequestRefusedError: ``unavailable``; it failed, or takes longer than ``PROBE_SECONDS``.

@@ -300,7 +300,11 @@ def open_kept_machine() -> Iterator[Machine]:
 
 @contextlib.contextmanager
 def open_writer() -> Iterator[Machine]:
-    """Open this machine's memory for writing as ``open_machine`` does, if there is one; raise as ``open_reader``."""
+    """Open this machine's existing memory for writing.
+
+    Raises:
+        NotConfiguredError, StoreLostError: As ``open_reader``. Nothing is created.
+    """
     with open_reader():
         pass
     with open_machine() as machine:

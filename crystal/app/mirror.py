@@ -51,7 +51,7 @@ def open_mirror(places: Places, role: str = "device") -> Iterator[OpenMirror | N
 
 @contextlib.contextmanager
 def mirror_to_change(places: Places) -> Iterator[Store | None]:
-    """Open the copy of home's memory for writing; None if there is none."""
+    """Open the mirror of home's memory for writing; yield None if this machine has no mirror."""
     from crystal.store.sync import mirror_apply  # noqa: PLC0415 - only where there is a mirror
 
     path = places.data_dir / MIRROR_FILE

@@ -128,9 +128,9 @@ def _make(config: Config, progress: Callable[[int], None]) -> None:
                 past.begin(store)  # its place is lost, or counted rows that have other numbers now
             notes = [words for key, words in _LOST_NOTES.items() if key in found.lost_notes]
             missing = [*_what_is_missing(config, found, record is not None, left_out), *damaged, *unreadable, *notes]
-            untold = read_json_note(store, NOT_RECOVERED) or []
-            if untold or missing:
-                write_note(store, NOT_RECOVERED, json.dumps([*dict.fromkeys([*untold, *missing])]))
+            untold = dict.fromkeys([*read_missing(store), *missing])
+            if untold:
+                write_note(store, NOT_RECOVERED, json.dumps([*untold]))
     for suffix in _FILES[:-1]:
         (scratch / f"crystal.db{suffix}").unlink(missing_ok=True)
     (scratch / "crystal.db").replace(places.data_dir / MADE)

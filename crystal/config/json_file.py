@@ -31,7 +31,7 @@ def read_json(path: Path, make: Callable[[Any], T], hint: str) -> T | None:
 
 
 def read_regular(path: Path) -> bytes | None:
-    """Read a file, and nothing that could wait for a writer forever, such as a pipe; return None if there is none.
+    """Read a regular file; return None if it does not exist. Never blocks, as reading a pipe could.
 
     Raises:
         UsageError: Something else than a file is in its place.
